@@ -1,0 +1,157 @@
+"""The paper's networks, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
+from .cnn import DigitsCNN, SensorCNN
+from .normalize import Normalize
+from .resnet import BasicBlock, Bottleneck, Depths, ResNet, Stem
+from .resnet_small import SmallResNet
+
+__all__ = ["DEFAULT_MODEL", "MODELS", "Architecture", "Normalize", "architecture", "build_model"]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Architecture(NamedTuple):
+    """A line of `MODELS`: how a network is made and what it is made for."""
+
+    make: Callable[..., nn.Module]
+    width: int
+    in_channels: int
+    about: str
+
+
+def _resnet(
+    block: type[BasicBlock] | type[Bottleneck], depths: Depths, stem: Stem
+) -> Callable[..., nn.Module]:
+    return partial(ResNet, block=block, depths=depths, stem=stem)
+
+
+_SENSOR4 = partial(SensorCNN, convolutions=4, kernel=5, pool=True)
+_SENSOR2 = partial(SensorCNN, convolutions=2, kernel=3, pool=False)
+
+MODELS: dict[str, Architecture] = {
+    "resnet18": Architecture(_resnet(BasicBlock, (2, 2, 2, 2), "cifar"), 64, 3, "ResNet-18, 3x3 stem"),
+    "resnet50": Architecture(_resnet(Bottleneck, (3, 4, 6, 3), "cifar"), 64, 3, "ResNet-50, 3x3 stem"),
+    "resnet20": Architecture(partial(SmallResNet, depth=20), 16, 3, "ResNet-20 for 32x32 images"),
+    "resnet32": Architecture(partial(SmallResNet, depth=32), 16, 3, "ResNet-32 for 32x32 images"),
+    "resnet44": Architecture(partial(SmallResNet, depth=44), 16, 3, "ResNet-44 for 32x32 images"),
+    "resnet56": Architecture(partial(SmallResNet, depth=56), 16, 3, "ResNet-56 for 32x32 images"),
+    "resnet18_imagenet": Architecture(
+        _resnet(BasicBlock, (2, 2, 2, 2), "imagenet"), 64, 3, "ResNet-18, torchvision's keys"
+    ),
+    "resnet34_imagenet": Architecture(
+        _resnet(BasicBlock, (3, 4, 6, 3), "imagenet"), 64, 3, "ResNet-34, torchvision's keys"
+    ),
+    "resnet50_imagenet": Architecture(
+        _resnet(Bottleneck, (3, 4, 6, 3), "imagenet"), 64, 3, "ResNet-50, torchvision's keys"
+    ),
+    "sensor_cnn4": Architecture(_SENSOR4, 32, 3, "four 1-D convolutions (HARTH, HAPT)"),
+    "sensor_cnn2": Architecture(_SENSOR2, 64, 111, "two 1-D convolutions (ExtraSensory)"),
+    "digits_cnn": Architecture(DigitsCNN, 16, 1, "six convolutions for 32x32 digits"),
+}
+
+DEFAULT_MODEL: dict[str, str] = {
+    "cifar10": "resnet18",
+    "cifar100": "resnet18",
+    "mnist": "resnet18",
+    "imagenet": "resnet18_imagenet",
+    "kitti": "resnet50_imagenet",
+    "harth": "sensor_cnn4",
+    "hapt": "sensor_cnn4",
+    "extrasensory": "sensor_cnn2",
+    "digits": "digits_cnn",
+}
+"""The backbone for each dataset: the paper's, and for hapt and digits ours."""
+
+
+def build_model(
+    name: str,
+    num_classes: int,
+    *,
+    norm: str = "bn",
+    width: int | None = None,
+    in_channels: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    alpha: float = 4.0,
+    correction: int = 0,
+) -> nn.Module:
+    """Build a network of the paper, freshly initialised.
+
+    Its input is images in [0, 1] or scaled sensor windows: normalisation by channel happens inside, in the
+    module `normalize`.
+
+    Args:
+        name: A key of `MODELS`.
+        num_classes: Outputs.
+        norm: `"bn"` for BatchNorm, `"iabn"` for Instance-Aware BatchNorm.
+        width: Channels of the first stage; None means the published network's.
+        in_channels: Input channels; None means the published network's.
+        mean: Subtracted from the input, one value a channel. None means the customary ImageNet values for
+            three-channel images, which public weights expect, and 0 otherwise.
+        std: Divides the input; its default follows the mean's.
+        alpha: IABN's width of soft shrinkage.
+        correction: IABN's variance correction, 0 as in the paper or 1 as in its authors' code.
+
+    Example:
+        >>> model = build_model("resnet20", 10, norm="iabn")
+        >>> sum(p.numel() for p in model.parameters())
+        269722
+    """
+    if name not in MODELS:
+        raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}")
+    if norm not in ("bn", "iabn"):
+        raise ValueError(f"norm must be 'bn' or 'iabn', got {norm!r}")
+    entry = MODELS[name]
+    width = entry.width if width is None else width
+    in_channels = entry.in_channels if in_channels is None else in_channels
+    for label, value in (("num_classes", num_classes), ("width", width), ("in_channels", in_channels)):
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{label} must be a whole number of at least 1, got {value!r}")
+    if (mean is None) != (std is None):
+        raise ValueError("mean and std go together: give both or neither")
+    if mean is None or std is None:
+        rgb = in_channels == 3 and not name.startswith("sensor")
+        mean = IMAGENET_MEAN if rgb else (0.0,) * in_channels
+        std = IMAGENET_STD if rgb else (1.0,) * in_channels
+    if len(mean) != in_channels:
+        raise ValueError(f"mean has {len(mean)} values but the input {in_channels} channels")
+    model = entry.make(Normalize(mean, std), num_classes=num_classes, width=width)
+    if norm == "iabn":
+        model = convert_iabn(model, alpha=alpha, correction=correction)
+    model.architecture = {  # type: ignore[assignment]
+        "name": name,
+        "num_classes": num_classes,
+        "width": width,
+        "in_channels": in_channels,
+        "mean": [float(value) for value in mean],
+        "std": [float(value) for value in std],
+    }
+    return model
+
+
+def architecture(model: nn.Module) -> dict[str, Any]:
+    """Return the arguments with which `build_model` makes a network like this one.
+
+    The kind of norm layer is read from the model itself, so it is right after `convert_iabn` too.
+
+    Example:
+        >>> architecture(build_model("digits_cnn", 10))["norm"]
+        'bn'
+    """
+    built_with = getattr(model, "architecture", None)
+    if not isinstance(built_with, dict):
+        raise ValueError(f"{type(model).__name__} was not made by build_model: its architecture is unknown")
+    layer = next((m for m in model.modules() if isinstance(m, (IABN1d, IABN2d, IABN3d))), None)
+    if layer is None:
+        return {**built_with, "norm": "bn"}
+    return {**built_with, "norm": "iabn", "alpha": layer.alpha, "correction": layer.correction}
