@@ -111,6 +111,8 @@ def build_model(
         raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}")
     if norm not in ("bn", "iabn"):
         raise ValueError(f"norm must be 'bn' or 'iabn', got {norm!r}")
+    if correction not in (0, 1):
+        raise ValueError(f"correction must be 0 or 1, got {correction!r}")
     entry = MODELS[name]
     width = entry.width if width is None else width
     in_channels = entry.in_channels if in_channels is None else in_channels

@@ -1,0 +1,247 @@
+"""Checkpoints: weights as safetensors with a card that tells what they are; weights from elsewhere.
+
+Nothing here runs code from a file: safetensors and JSON hold data only, and `.pt` files are opened with
+`weights_only=True`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+
+from .models import architecture, build_model
+
+_CARD = "note_tta_card"
+_ARCHITECTURE = {"name", "num_classes", "norm", "width", "in_channels", "mean", "std"}
+_WRAPPERS = ("state_dict", "model", "net")
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is, at every moment and after any kill, either the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def save_checkpoint(path: str | Path, model: nn.Module, card: Mapping[str, Any]) -> None:
+    """Write a network of `build_model` and its card.
+
+    The card is kept twice: in the header of the weights, which is the one that is read back, so that the two
+    can never part; and beside them as JSON for people and other tools.
+
+    Args:
+        path: The weights' file, `*.safetensors`; the readable card takes the same name with `.json`.
+        model: The network.
+        card: Plain values that tell where the weights come from. The key `architecture` is added.
+    """
+    path = _named(path)
+    full = {**card, "architecture": _plain(architecture(model))}
+    try:
+        text = json.dumps(full, indent=2, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the card of {path} must hold plain JSON values only: {error}") from None
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    write_atomically(path, to_safetensors(tensors, metadata={_CARD: text}))
+    write_atomically(path.with_suffix(".json"), (text + "\n").encode())
+
+
+def read_card(path: str | Path) -> dict[str, Any]:
+    """Return a checkpoint's card without reading its weights."""
+    path = _named(path)
+    return _parse_card(path, _read_safetensors(path, only_header=True)[1])
+
+
+def load_checkpoint(
+    path: str | Path, *, num_classes: int | None = None, in_channels: int | None = None
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Rebuild the network that `save_checkpoint` wrote, in eval mode, on the CPU.
+
+    Args:
+        path: The weights' file.
+        num_classes: Where given, the checkpoint must have so many.
+        in_channels: Where given, the checkpoint must take so many.
+
+    Returns:
+        The network and its card.
+
+    Raises:
+        ValueError: The file is damaged, is no checkpoint of ours, or does not fit what was asked for.
+    """
+    path = _named(path)
+    tensors, metadata = _read_safetensors(path)
+    card = _parse_card(path, metadata)
+    arguments = card["architecture"]
+    try:
+        if isinstance(arguments.get("alpha"), str):
+            arguments = {**arguments, "alpha": float(arguments["alpha"])}
+        # A crafted card may claim any width: on the meta device shapes cost nothing, and only a network
+        # that the file really fills is then allocated.
+        with torch.device("meta"):
+            shapes = build_model(**arguments).state_dict()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"{path}: its card describes no network that can be built: {error}") from None
+    _check_fit(path, tensors, shapes, head=None)
+    for label, wanted in (("num_classes", num_classes), ("in_channels", in_channels)):
+        if wanted is not None and arguments[label] != wanted:
+            raise ValueError(f"{path} holds a network of {label} {arguments[label]}, but {wanted} are needed")
+    model = build_model(**arguments)
+    model.load_state_dict(tensors)
+    return model.eval(), card
+
+
+def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) -> nn.Module:
+    """Load weights made elsewhere into `model`, in place, and return it.
+
+    Reads safetensors and `.pt` files of tensors. A wrapping `state_dict` or `model` entry, the `module.`
+    prefix of data-parallel training and the `._bn.` level in the checkpoints of NOTE's authors are taken
+    away; BatchNorm weights fit IABN layers as they are. The model is changed only when everything fits.
+
+    Args:
+        model: Any module.
+        path: The file.
+        new_head: Leave the last linear layer as it is where its shape differs from the file's, to fine-tune
+            on other classes.
+
+    Raises:
+        ValueError: The file cannot be read as weights, or its tensors do not fit the model.
+
+    Example:
+        >>> import tempfile
+        >>> source, target = nn.Linear(2, 3), nn.Linear(2, 3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     torch.save({"state_dict": {f"module.{k}": v for k, v in source.state_dict().items()}},
+        ...                f"{folder}/weights.pt")
+        ...     _ = load_weights(target, f"{folder}/weights.pt")
+        >>> torch.equal(source.weight, target.weight)
+        True
+    """
+    path = Path(path)
+    tensors = {_own_name(name): tensor for name, tensor in _read_tensors(path).items()}
+    own = dict(model.state_dict())
+    head = next((n for n, m in reversed(list(model.named_modules())) if isinstance(m, nn.Linear)), None)
+    if new_head and head is not None:
+        for name in (f"{head}.weight", f"{head}.bias"):
+            if name in own and (name not in tensors or tensors[name].shape != own[name].shape):
+                tensors[name] = own[name]
+    _check_fit(path, tensors, own, head)
+    counters = {n: t for n, t in own.items() if n.endswith("num_batches_tracked") and n not in tensors}
+    model.load_state_dict({**tensors, **counters})
+    return model
+
+
+def _named(path: str | Path) -> Path:
+    path = Path(path)
+    if path.suffix != ".safetensors":
+        raise ValueError(f"a checkpoint's name ends in .safetensors, got {path}")
+    return path
+
+
+def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Spell an infinite alpha as a string: JSON has no word for it."""
+    if math.isinf(arguments.get("alpha", 0.0)):
+        return {**arguments, "alpha": "inf"}
+    return arguments
+
+
+def _parse_card(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    if _CARD not in metadata:
+        raise ValueError(f"{path} has no card of note-tta; load_weights reads it into a model")
+    try:
+        card = json.loads(metadata[_CARD])
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path} has a card that is not JSON; the file is damaged") from None
+    if not isinstance(card, dict) or not isinstance(card.get("architecture"), dict):
+        raise ValueError(f"{path} has a card without an architecture; the file is damaged")
+    absent = _ARCHITECTURE - card["architecture"].keys()
+    if absent:
+        raise ValueError(f"{path} has a card whose architecture lacks {', '.join(sorted(absent))}")
+    return card
+
+
+def _read_safetensors(path: Path, *, only_header: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [] if only_header else file.keys()
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)[0]
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged or crafted pickle can raise anything
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"{path} cannot be read as a file of weights only: {reason[0]}") from None
+    for wrapper in _WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if not isinstance(content, Mapping) or not content:
+        raise ValueError(f"{path} holds no state dict but a {type(content).__name__}")
+    for name, value in content.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise ValueError(
+                f"{path} holds no state dict: {name!r} is a {type(value).__name__}, not a tensor"
+            )
+    return dict(content)
+
+
+def _own_name(name: str) -> str:
+    while name.startswith("module."):
+        name = name.removeprefix("module.")
+    return name.replace("._bn.", ".")
+
+
+def _check_fit(
+    path: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], head: str | None
+) -> None:
+    missing = [n for n in wanted if n not in found and not n.endswith("num_batches_tracked")]
+    unexpected = [n for n in found if n not in wanted]
+    differing = [n for n in wanted if n in found and found[n].shape != wanted[n].shape]
+    if not (missing or unexpected or differing):
+        return
+    if head and not missing and not unexpected and all(n.startswith(f"{head}.") for n in differing):
+        classes = [tensors[differing[0]].shape[0] for tensors in (found, wanted)]
+        if classes[0] != classes[1]:
+            raise ValueError(
+                f"{path} tells {classes[0]} classes apart, the model {classes[1]}; "
+                f"new_head=True (--new-head) keeps all but its last layer"
+            )
+    parts = []
+    if missing:
+        parts.append(f"{len(missing)} tensors are missing ({_few(missing)})")
+    if unexpected:
+        parts.append(f"{len(unexpected)} are not the model's ({_few(unexpected)})")
+    if differing:
+        shapes = [f"{n} {tuple(found[n].shape)} against {tuple(wanted[n].shape)}" for n in differing]
+        parts.append(f"{len(differing)} differ in shape ({_few(shapes)})")
+    raise ValueError(f"{path} does not fit the network: {'; '.join(parts)}")
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

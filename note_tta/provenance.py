@@ -1,0 +1,75 @@
+"""Where a result comes from: versions, commit, machine and time."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def provenance() -> dict[str, Any]:
+    """Return what a reader needs to know to repeat a run made now by this process.
+
+    Returns:
+        `version` of note-tta; `commit` of its source tree and whether its code was `dirty`, both None where
+        it runs from an installed wheel; versions of `torch`, `numpy` and `python`; `machine`; `threads` torch
+        computes with; `time` in UTC.
+
+    Example:
+        >>> sorted(provenance())
+        ['commit', 'dirty', 'machine', 'numpy', 'python', 'threads', 'time', 'torch', 'version']
+    """
+    import numpy
+    import torch
+
+    from . import __version__
+
+    commit = _git("rev-parse", "HEAD") if _is_own_checkout() else None
+    changes = None if commit is None else _git("status", "--porcelain", "--", str(_PACKAGE))
+    return {
+        "version": __version__,
+        "commit": commit,
+        "dirty": None if changes is None else bool(changes),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "machine": _machine(),
+        "threads": torch.get_num_threads(),
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _is_own_checkout() -> bool:
+    """Tell our source tree from somebody's repository that merely holds an installed copy."""
+    top = _git("rev-parse", "--show-toplevel")
+    return top is not None and Path(top).resolve() / _PACKAGE.name == _PACKAGE
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "--no-optional-locks", "-C", str(_PACKAGE), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _machine() -> str:
+    cores = os.cpu_count()
+    return f"{_processor()}, {cores} cores, {platform.system()} {platform.machine()}"
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown processor"
