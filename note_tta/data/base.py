@@ -1,0 +1,204 @@
+"""The one notion of a dataset: named domains of inputs with labels, opened lazily.
+
+A `Dataset` knows its classes, the shape of one input, and its domains: `train` and `test` of the
+source, and one domain for every target (a corruption, a user). A `Domain` hands out float32 tensors
+for the indices it is asked for and never reads more than that where the format allows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Origin = Literal["published", "regenerated", "embedded"]
+Stream = Literal["dirichlet", "sorted", "chronological"]
+Indices = Tensor | slice | Iterable[int]
+IntArray = npt.NDArray[np.int64]
+
+
+class MissingData(FileNotFoundError):  # noqa: N818 - it says what happened
+    """Data that is not there: what, where it was looked for, and the command that gets it.
+
+    >>> str(MissingData("CIFAR-10", ["/data/cifar-10-batches-py"], "note-tta data download cifar10"))
+    'CIFAR-10 not found; looked in /data/cifar-10-batches-py; get it with: note-tta data download cifar10'
+    """
+
+    def __init__(self, what: str, looked: Iterable[str | Path], command: str) -> None:
+        places = ", ".join(str(place) for place in looked)
+        super().__init__(f"{what} not found; looked in {places}; get it with: {command}")
+
+
+class BadData(ValueError):  # noqa: N818 - it says what happened
+    """A file that is there but cannot be trusted: names the file (and the line) and what is wrong.
+
+    >>> str(BadData("a.csv", "column label is missing", line=1))
+    'a.csv, line 1: column label is missing'
+    """
+
+    def __init__(self, file: str | Path, problem: str, *, line: int | None = None) -> None:
+        where = str(file) if line is None else f"{file}, line {line}"
+        super().__init__(f"{where}: {problem}")
+
+
+class Domain:
+    """Inputs and labels of one domain, in their natural order.
+
+    Args:
+        name: the domain's name inside its dataset.
+        labels: one class index a sample.
+        read: maps an int64 array of indices to a float32 array `[n, *input_shape]`.
+        digest: computes the fingerprint when it is first asked for.
+        origin: whether the files are the published ones, regenerated here, or part of the install.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        labels: IntArray,
+        read: Callable[[IntArray], npt.NDArray[np.float32]],
+        digest: Callable[[], str],
+        origin: Origin,
+    ) -> None:
+        self.name = name
+        self.labels: Tensor = torch.from_numpy(np.array(labels, dtype=np.int64))
+        self.origin: Origin = origin
+        self._read = read
+        self._digest = digest
+        self._fingerprint: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Domain({self.name!r}, {len(self)} samples, {self.origin})"
+
+    def inputs(self, indices: Indices = slice(None)) -> Tensor:
+        """The inputs at `indices` as float32: images `[n, C, H, W]` in [0, 1], sensors `[n, C, L]`."""
+        if isinstance(indices, slice):
+            chosen = np.arange(len(self), dtype=np.int64)[indices]
+        else:
+            values = indices.tolist() if isinstance(indices, Tensor) else list(indices)
+            chosen = np.asarray(values, dtype=np.int64).reshape(-1)
+        if len(chosen) and (chosen.min() < -len(self) or chosen.max() >= len(self)):
+            raise IndexError(f"index out of range: {self.name} has {len(self)} samples")
+        return torch.from_numpy(np.ascontiguousarray(self._read(chosen % max(1, len(self)))))
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the content, for provenance; computed once, on first use."""
+        if self._fingerprint is None:
+            self._fingerprint = self._digest()
+        return self._fingerprint
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset of the paper (or the embedded one): its facts, and its domains by name.
+
+    Attributes:
+        name: the key in `DATASETS`.
+        title: how tables call it.
+        classes: class names, by class index.
+        input_shape: shape of one input.
+        targets: the target domains that can be opened.
+        stream: the paper's correlated order: a Dirichlet draw, sorted by class, or as recorded.
+        openers: domain name to the function that opens it.
+        absent: target domains of the paper whose files are not in the data root.
+    """
+
+    name: str
+    title: str
+    classes: tuple[str, ...]
+    input_shape: tuple[int, ...]
+    targets: tuple[str, ...]
+    stream: Stream
+    openers: Mapping[str, Callable[[], Domain]] = field(repr=False)
+    absent: tuple[str, ...] = ()
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Every domain's name: the source's, then the targets."""
+        return tuple(self.openers)
+
+    def domain(self, name: str) -> Domain:
+        """Open one domain; the files are read now, samples when they are asked for."""
+        if name == "source" and name not in self.openers:
+            name = "train"
+        if name not in self.openers:
+            known = ", ".join(self.openers)
+            raise ValueError(f"{self.name} has no domain {name!r}; it has: {known}")
+        return self.openers[name]()
+
+
+def content_digest(*arrays: npt.NDArray[Any]) -> str:
+    """A short SHA-256 over arrays: shapes, types and bytes.
+
+    >>> content_digest(np.zeros(2, np.uint8)) == content_digest(np.zeros(2, np.uint8))
+    True
+    """
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        for start in range(0, len(array), 4096):
+            digest.update(np.ascontiguousarray(array[start : start + 4096]).tobytes())
+    return f"sha256:{digest.hexdigest()[:16]}"
+
+
+def image_domain(name: str, images: npt.NDArray[np.uint8], labels: IntArray, *, origin: Origin) -> Domain:
+    """A domain over uint8 images `[N, H, W, C]` (in memory or memory-mapped), scaled to [0, 1]."""
+
+    def read(indices: IntArray) -> npt.NDArray[np.float32]:
+        chosen: npt.NDArray[np.float32] = np.asarray(images[indices]).transpose(0, 3, 1, 2).astype(np.float32)
+        chosen /= 255
+        return chosen
+
+    return Domain(name, labels, read, lambda: content_digest(images, labels), origin)
+
+
+def sensor_domain(name: str, windows: npt.NDArray[np.float32], labels: IntArray, *, origin: Origin) -> Domain:
+    """A domain over scaled sensor windows `[N, C, L]` held in memory."""
+    return Domain(
+        name, labels, lambda indices: windows[indices], lambda: content_digest(windows, labels), origin
+    )
+
+
+def load_array(path: Path, *, dtype: str, tail: tuple[int, ...] | None = None) -> npt.NDArray[Any]:
+    """Memory-map an `.npy` file, refusing pickles, truncation and any other type or sample shape.
+
+    Args:
+        path: the file.
+        dtype: the kind of values expected: "uint8" exactly, or "integer" for any integer type.
+        tail: the expected shape after the first axis; None accepts any.
+    """
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        if isinstance(error, FileNotFoundError | PermissionError):
+            raise
+        raise BadData(path, f"not a complete npy file ({error}); delete it and fetch it again") from error
+    kind_is_right = array.dtype == np.uint8 if dtype == "uint8" else np.issubdtype(array.dtype, np.integer)
+    if not kind_is_right:
+        raise BadData(path, f"expected {dtype} values, found {array.dtype}")
+    if array.ndim == 0 or (tail is not None and array.shape[1:] != tail):
+        expected = "[N" + "".join(f", {size}" for size in tail or ()) + "]"
+        raise BadData(path, f"expected shape {expected}, found {list(array.shape)}")
+    result: npt.NDArray[Any] = array
+    return result
+
+
+def check_labels(labels: npt.NDArray[Any], classes: int, file: Path) -> IntArray:
+    """The labels as int64, after making sure that each names one of the classes."""
+    values = np.asarray(labels, dtype=np.int64).reshape(-1)
+    wrong = np.flatnonzero((values < 0) | (values >= classes))
+    if len(wrong):
+        first = int(wrong[0])
+        raise BadData(file, f"unknown label {values[first]} at sample {first}; there are {classes} classes")
+    return values

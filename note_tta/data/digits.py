@@ -1,0 +1,113 @@
+"""The embedded dataset: scikit-learn's 8x8 handwritten digits, enlarged to 32x32; nothing is downloaded.
+
+Every image appears several times under small rotations, shifts and scales, which makes a test stream
+long enough to adapt on. The targets change how the sensor sees, not what is written: low contrast, too much
+light, and a style of its own for every image (gain, offset, noise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from .base import Dataset, Domain, IntArray, image_domain
+
+SIZE = 32
+COPIES = 6
+TEST_IMAGES = 800
+TARGETS = ("contrast", "brightness", "style")
+Images = npt.NDArray[np.float32]
+
+
+def open_digits(*, seed: int = 0) -> Dataset:
+    """Open the embedded digits; `seed` draws the split, the poses and the corruptions."""
+    poses = cache(partial(_posed_digits, seed))
+    openers: dict[str, Callable[[], Domain]] = {
+        split: partial(_domain, poses, split, None, seed) for split in ("train", "test")
+    }
+    for target in TARGETS:
+        openers[target] = partial(_domain, poses, "test", target, seed)
+    return Dataset(
+        name="digits",
+        title="Digits-C",
+        classes=tuple(str(digit) for digit in range(10)),
+        input_shape=(1, SIZE, SIZE),
+        targets=TARGETS,
+        stream="dirichlet",
+        openers=openers,
+    )
+
+
+def _domain(
+    poses: Callable[[], dict[str, tuple[Images, IntArray]]], split: str, target: str | None, seed: int
+) -> Domain:
+    images, labels = poses()[split]
+    if target is not None:
+        generator = np.random.default_rng([seed, 1 + TARGETS.index(target)])
+        images = _CORRUPTIONS[target](images, generator)
+    pixels = np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8)[..., None]
+    return image_domain(target or split, pixels, labels, origin="embedded")
+
+
+def _posed_digits(seed: int) -> dict[str, tuple[Images, IntArray]]:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = bunch.images.astype(np.float32) / 16
+    labels = bunch.target.astype(np.int64)
+    generator = np.random.default_rng([seed, 0])
+    order = generator.permutation(len(images))
+    parts = {"test": order[:TEST_IMAGES], "train": order[TEST_IMAGES:]}
+    return {
+        split: (
+            _pose(np.repeat(images[chosen], COPIES, axis=0), generator),
+            np.repeat(labels[chosen], COPIES),
+        )
+        for split, chosen in parts.items()
+    }
+
+
+def _pose(images: Images, generator: np.random.Generator) -> Images:
+    """Enlarge 8x8 images to 32x32, each turned by up to 12 degrees, scaled by 10 %, shifted by 2 pixels."""
+    count = len(images)
+    angles = generator.uniform(-np.pi / 15, np.pi / 15, count)
+    scales = generator.uniform(0.9, 1.1, count)
+    shifts = generator.uniform(-2, 2, (count, 2))
+    rows, columns = np.mgrid[:SIZE, :SIZE].astype(np.float64) - (SIZE - 1) / 2
+    posed = np.empty((count, SIZE, SIZE), np.float32)
+    for i in range(count):
+        y, x = rows - shifts[i, 0], columns - shifts[i, 1]
+        cosine, sine = np.cos(angles[i]) / scales[i], np.sin(angles[i]) / scales[i]
+        source = [(cosine * y - sine * x) / 4 + 3.5, (sine * y + cosine * x) / 4 + 3.5]
+        posed[i] = ndimage.map_coordinates(images[i], source, order=1, mode="constant")
+    return posed
+
+
+def _contrast(images: Images, _generator: np.random.Generator) -> Images:
+    means = images.mean(axis=(1, 2), keepdims=True)
+    faded: Images = means + (images - means) * np.float32(0.3)
+    return faded
+
+
+def _brightness(images: Images, _generator: np.random.Generator) -> Images:
+    lit: Images = images * np.float32(0.6) + np.float32(0.5)
+    return lit
+
+
+def _style(images: Images, generator: np.random.Generator) -> Images:
+    shape = (len(images), 1, 1)
+    gain, offset = generator.uniform(0.3, 0.9, shape), generator.uniform(0.0, 0.5, shape)
+    noise = generator.normal(0.0, 0.08, images.shape)
+    styled: Images = (images * gain + offset + noise).astype(np.float32)
+    return styled
+
+
+_CORRUPTIONS: dict[str, Callable[[Images, np.random.Generator], Images]] = {
+    "contrast": _contrast,
+    "brightness": _brightness,
+    "style": _style,
+}

@@ -1,0 +1,96 @@
+"""HARTH: accelerometers at the lower back and the thigh, 50 Hz, 22 people in free living.
+
+`harth/S006.csv` ... `S029.csv` with the columns timestamp, back_x, back_y, back_z, thigh_x, thigh_y, thigh_z,
+label; an extra index column is ignored. As in the paper the source is the **back** sensor of fifteen people;
+the targets are the **thigh** sensor of the other seven, so the sensor's place shifts with the person.
+Windows are
+50 samples inside one label; values are min-max scaled by the source's range.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from .base import BadData, Dataset, MissingData
+from .tables import check_sorted, read_columns
+from .windows import Windows, cut_windows, join, sensor_openers
+
+LABELS = {
+    1: "walking",
+    2: "running",
+    3: "shuffling",
+    4: "stairs_up",
+    5: "stairs_down",
+    6: "standing",
+    7: "sitting",
+    8: "lying",
+    13: "cycling_sit",
+    14: "cycling_stand",
+    130: "cycling_sit_inactive",
+    140: "cycling_stand_inactive",
+}
+TARGETS = ("S008", "S018", "S019", "S021", "S022", "S028", "S029")
+PAPER_WINDOWS = dict(zip(TARGETS, (8140, 6241, 5846, 5910, 6448, 3271, 3521), strict=True))
+PAPER_SOURCE_WINDOWS = 82_544
+WINDOW = 50
+Sensor = Literal["back", "thigh"]
+
+
+def open_harth(root: Path) -> Dataset:
+    """Open HARTH: source from the back of fifteen people, targets from the thigh of seven."""
+    folder = subject_folder(root)
+    files = {file.stem: file for file in sorted(folder.glob("S[0-9][0-9][0-9].csv"))}
+    source = tuple(file for subject, file in files.items() if subject not in TARGETS)
+    if not source:
+        raise MissingData("HARTH source subjects", [folder / "S*.csv"], "note-tta data download harth")
+    targets = {
+        subject: partial(_read_subjects, (files[subject],), "thigh")
+        for subject in TARGETS
+        if subject in files
+    }
+    return Dataset(
+        name="harth",
+        title="HARTH",
+        classes=tuple(LABELS.values()),
+        input_shape=(3, WINDOW),
+        targets=tuple(targets),
+        stream="chronological",
+        openers=sensor_openers(partial(_read_subjects, source, "back"), targets, "minmax"),
+        absent=tuple(subject for subject in TARGETS if subject not in files),
+    )
+
+
+def subject_folder(root: Path) -> Path:
+    """The folder of the per-subject files."""
+    places = [root / "harth", root / "HARTH"]
+    for place in places:
+        if place.is_dir():
+            return place
+    raise MissingData("HARTH subject files", places, "note-tta data download harth")
+
+
+def read_subject(file: Path, sensor: Sensor) -> Windows:
+    """The windows of one person's sensor, unscaled, in time order."""
+    numbers, texts = read_columns(
+        file, [f"{sensor}_{axis}" for axis in "xyz"] + ["label"], text=["timestamp"]
+    )
+    classes = {code: index for index, code in enumerate(LABELS)}
+    codes = numbers[:, 3]
+    unknown = np.flatnonzero(~np.isin(codes, list(LABELS)))
+    if len(unknown):
+        raise BadData(file, f"unknown label {codes[unknown[0]]:g}", line=int(unknown[0]) + 2)
+    try:
+        times = np.array([row[0] for row in texts], dtype="datetime64[us]").astype(np.float64)
+    except ValueError as error:
+        raise BadData(file, f"column timestamp: {error}") from error
+    check_sorted(file, times)
+    labels = np.array([classes[int(code)] for code in codes], dtype=np.int64)
+    return cut_windows(numbers[:, :3], labels, WINDOW)
+
+
+def _read_subjects(files: tuple[Path, ...], sensor: Sensor) -> Windows:
+    return join([read_subject(file, sensor) for file in files])

@@ -1,0 +1,77 @@
+"""The manifest beside a regenerated set: how it was made, and which parts of it are filled in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .base import BadData, MissingData
+from .files import write_text
+
+MANIFEST_NAME = "manifest.json"
+
+
+@dataclass
+class Manifest:
+    """Facts of a regenerated set.
+
+    Attributes:
+        dataset: name of the dataset.
+        seed: seed of every random draw.
+        version: version of the corruption engine; other versions may draw other bytes.
+        source: fingerprint of the clean images.
+        parameters: corruption -> parameters used, per severity.
+        done: corruption -> severity (as text) -> SHA-256 of that block's bytes. A part that is not
+            listed is not in the file, whatever the file's size.
+    """
+
+    dataset: str
+    seed: int
+    version: int
+    source: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    done: dict[str, dict[str, str]] = field(default_factory=dict)
+    folder: Path = field(default=Path(), repr=False)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read the manifest of a regenerated folder."""
+        path = folder / MANIFEST_NAME
+        if not path.is_file():
+            raise BadData(
+                path, "the manifest of this regenerated set is missing; delete the folder, prepare it again"
+            )
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            manifest = cls(**content, folder=folder)
+            well_formed = isinstance(manifest.done, dict) and all(
+                isinstance(part, dict) for part in manifest.done.values()
+            )
+        except (ValueError, TypeError) as error:
+            raise BadData(
+                path, f"not a manifest ({error}); delete the folder and prepare it again"
+            ) from error
+        if not well_formed:
+            raise BadData(
+                path, "'done' must map corruptions to severities; delete the folder, prepare it again"
+            )
+        return manifest
+
+    def write(self) -> None:
+        """Write the manifest in one step: a reader sees the old one or the new one, whole."""
+        content = asdict(self)
+        del content["folder"]
+        write_text(self.folder / MANIFEST_NAME, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+    def has(self, corruption: str, severity: int) -> bool:
+        """Whether this part was completed."""
+        return str(severity) in self.done.get(corruption, {})
+
+    def require(self, corruption: str, severity: int, command: str) -> None:
+        """Raise `MissingData` unless this part was completed."""
+        if not self.has(corruption, severity):
+            present = ", ".join(sorted(self.done.get(corruption, {}))) or "none"
+            what = f"{corruption} at severity {severity} (regenerated severities present: {present})"
+            raise MissingData(what, [self.folder], command)

@@ -1,0 +1,112 @@
+"""Text tables read strictly: what is wrong is named with its file and line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .base import BadData
+from .windows import Doubles, Floats
+
+
+def read_numbers(file: Path, columns: int) -> Floats:
+    """Rows of `columns` numbers separated by blanks, float32 `[rows, columns]`; every one finite."""
+    try:
+        table = np.loadtxt(file, dtype=np.float32, ndmin=2)
+    except ValueError:
+        table = np.zeros((0, 0), np.float32)
+    if table.shape[1] != columns or not len(table) or not np.isfinite(table).all():
+        _explain_numbers(file, columns)
+    return table
+
+
+def _explain_numbers(file: Path, columns: int) -> None:
+    """Find the first line that is not `columns` finite numbers and raise about it."""
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        number = 0
+        for number, line in enumerate(lines, start=1):
+            words = line.split()
+            try:
+                fine = len(words) == columns and bool(np.isfinite([float(word) for word in words]).all())
+            except ValueError:
+                fine = False
+            if not fine:
+                raise BadData(file, f"expected {columns} numbers, found {line.strip()[:60]!r}", line=number)
+    raise BadData(file, "the file is empty" if not number else "unreadable table of numbers")
+
+
+def read_columns(
+    file: Path, columns: Sequence[str], *, text: Sequence[str] = (), blank: bool = False
+) -> tuple[Doubles, list[list[str]]]:
+    """Named columns of a CSV file (`.gz` or plain); other columns, such as an extra index, are ignored.
+
+    Args:
+        file: the CSV file, its first line naming the columns.
+        columns: the columns to read as numbers (float64 inside, so that timestamps stay exact).
+        text: columns to return as text instead.
+        blank: whether an empty or `nan` cell is allowed (it becomes NaN) or refused.
+
+    Returns:
+        The numbers `[rows, len(columns)]` as float64 and, for each row, the text cells.
+    """
+    rows: list[list[float]] = []
+    texts: list[list[str]] = []
+    try:
+        opener = gzip.open if file.suffix == ".gz" else open
+        with opener(file, "rt", encoding="utf-8", newline="") as stream:
+            reader = csv.reader(stream)
+            header = next(reader, None)
+            if header is None:
+                raise BadData(file, "the file is empty")
+            places, text_places = _places(file, header, columns), _places(file, header, text)
+            for row in reader:
+                if len(row) != len(header):
+                    raise BadData(file, f"{len(row)} cells for {len(header)} columns", line=reader.line_num)
+                try:
+                    rows.append([float(row[place] or "nan") for place in places])
+                except ValueError:
+                    bad = next(
+                        name
+                        for name, place in zip(columns, places, strict=True)
+                        if not _is_number(row[place])
+                    )
+                    raise BadData(
+                        file,
+                        f"column {bad}: not a number: {row[header.index(bad)][:40]!r}",
+                        line=reader.line_num,
+                    ) from None
+                if not blank and not np.isfinite(rows[-1]).all():
+                    raise BadData(file, "a cell is empty, NaN or infinite", line=reader.line_num)
+                texts.append([row[place] for place in text_places])
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        raise BadData(
+            file, f"truncated or damaged after {len(rows)} rows ({error}); fetch it again"
+        ) from error
+    return np.asarray(rows, dtype=np.float64).reshape(len(rows), len(columns)), texts
+
+
+def check_sorted(file: Path, timestamps: Doubles) -> None:
+    """Refuse a recording whose timestamps step back."""
+    backwards = np.flatnonzero(np.diff(timestamps) < 0)
+    if len(backwards):
+        raise BadData(file, "timestamps step back; sort the file by time", line=int(backwards[0]) + 3)
+
+
+def _places(file: Path, header: list[str], names: Sequence[str]) -> list[int]:
+    absent = [name for name in names if name not in header]
+    if absent:
+        raise BadData(file, f"column {', '.join(absent)} is missing", line=1)
+    return [header.index(name) for name in names]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell or "nan")
+    except ValueError:
+        return False
+    return True
