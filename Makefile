@@ -1,0 +1,38 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-slow check lint types bench docs figures clean
+
+$(READY): pyproject.toml setup.py constraints.txt note_tta/nn/_iabn.c
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch numpy
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,lint]"
+	touch $@
+
+demo: $(READY)  ## adapt to a drifting stream of handwritten digits; nothing is downloaded
+	$(BIN)/note-tta demo
+
+test: $(READY)  ## the unit suite
+	$(BIN)/python -m pytest -n 2 -m "not slow and not browser and not ray"
+
+test-slow: $(READY)  ## what is left out of the unit suite: long, real-data, browser and Ray tests
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
+	$(BIN)/python -m pytest -n 2 -m "slow or browser or ray"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(READY)
+	$(BIN)/mypy
+
+check: lint types test  ## everything a change must pass
+
+bench: $(READY)  ## speed as ratios, each against its bar
+	$(BIN)/note-tta bench
+
+clean:
+	rm -rf $(VENV) build dist site demo *.egg-info

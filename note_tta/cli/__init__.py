@@ -1,0 +1,53 @@
+"""The command line, `note-tta`: one file a subcommand, each imported only when it is called."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from .. import __version__
+
+_COMMANDS = ("demo", "data", "train", "run", "reproduce", "report", "bench", "doctor")
+
+
+class _LazyGroup(TyperGroup):
+    """A group whose subcommand `<name>` is the `app` (a `typer.Typer`) of `note_tta.cli.<name>`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = typer.main.get_command(import_module(f".{cmd_name}", __name__).app)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(
+    cls=_LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _root(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
+    """Keep a trained classifier accurate on a drifting, time-correlated stream."""
+    if version:
+        print(f"note-tta {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user's ends in one clear line and exit code 2."""
+    try:
+        app()
+    except (ValueError, TypeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

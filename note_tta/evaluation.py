@@ -1,0 +1,167 @@
+"""The online loop: predict, score, adapt."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sized
+from dataclasses import dataclass, field
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+PROGRESS_AFTER_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a stream; every sample is scored once, on the answer given before it was learned from.
+
+    A sample that was answered with NaN has the prediction -1 and counts as an error.
+
+    Attributes:
+        predictions: Predicted class of each sample, in stream order.
+        labels: True class of each sample.
+        seconds: Time spent in the method.
+        latencies: Seconds of each call of the method.
+    """
+
+    predictions: Tensor
+    labels: Tensor
+    seconds: float
+    latencies: list[float] = field(default_factory=list, repr=False)
+
+    @property
+    def samples(self) -> int:
+        """How many samples were answered."""
+        return len(self.labels)
+
+    @property
+    def error(self) -> float:
+        """Online error in percent; NaN for an empty stream."""
+        return 100 * float((self.predictions != self.labels).double().mean())
+
+    @property
+    def cumulative_error(self) -> Tensor:
+        """Error in percent over the stream up to and with each sample."""
+        wrong = (self.predictions != self.labels).double().cumsum(0)
+        return 100 * wrong / torch.arange(1, self.samples + 1)
+
+    @property
+    def per_class_error(self) -> dict[int, float]:
+        """Error in percent of each class that occurs."""
+        return {
+            label: 100 * float((self.predictions[self.labels == label] != label).double().mean())
+            for label in self.labels.unique().tolist()
+        }
+
+    @property
+    def samples_per_second(self) -> float:
+        """Throughput of the method."""
+        return self.samples / self.seconds if self.seconds else float("nan")
+
+    @property
+    def latency_ms(self) -> dict[int, float]:
+        """Milliseconds of a call of the method: its 50th, 90th and 99th percentile."""
+        if not self.latencies:
+            return {50: float("nan"), 90: float("nan"), 99: float("nan")}
+        times = 1000 * torch.tensor(self.latencies, dtype=torch.float64)
+        return {q: float(times.quantile(q / 100)) for q in (50, 90, 99)}
+
+
+def evaluate(
+    method: Callable[[Tensor], Tensor],
+    loader: Iterable[tuple[Tensor, Tensor]],
+    *,
+    progress: bool | None = None,
+) -> Result:
+    """Run a method over a labelled stream; it sees the inputs only.
+
+    Args:
+        method: A method, or any callable from inputs to logits.
+        loader: Any iterable of `(x, y)` batches, a DataLoader for one. Inputs are moved to the model.
+        progress: Show a progress bar; None shows one on a terminal where a run takes over a few seconds.
+
+    Returns:
+        The result, on the CPU.
+
+    Example:
+        >>> import note_tta as tta
+        >>> from torch import nn
+        >>> method = tta.Source(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
+        >>> stream = [(torch.rand(8, 1, 2, 2), torch.zeros(8, dtype=torch.long)) for _ in range(3)]
+        >>> evaluate(method, stream).samples
+        24
+    """
+    model = getattr(method, "model", None)
+    device = (
+        next((p.device for p in model.parameters()), None) if isinstance(model, torch.nn.Module) else None
+    )
+    predictions: list[Tensor] = []
+    labels: list[Tensor] = []
+    latencies: list[float] = []
+    total = len(loader) if isinstance(loader, Sized) else None
+    show = sys.stderr.isatty() if progress is None else progress
+    with _LateBar(type(method).__name__, total, show) as bar:
+        for x, y in loader:
+            x = x if device is None else x.to(device)
+            y = torch.as_tensor(y).cpu()
+            if y.ndim != 1 or len(y) != len(x):
+                raise ValueError(f"a batch of {len(x)} inputs came with labels of shape {tuple(y.shape)}")
+            before = time.perf_counter()
+            predicted = _predictions(method(x))
+            latencies.append(time.perf_counter() - before)
+            predictions.append(predicted)
+            labels.append(y)
+            bar.advance(len(y), int((predicted != y).sum()))
+    empty = torch.empty(0, dtype=torch.long)
+    return Result(
+        predictions=torch.cat(predictions) if predictions else empty,
+        labels=torch.cat(labels) if labels else empty,
+        seconds=sum(latencies),
+        latencies=latencies,
+    )
+
+
+class _LateBar:
+    """A progress bar that appears on a run of more than a few seconds, and never where `show` is off."""
+
+    def __init__(self, name: str, total: int | None, show: bool) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("batches · error {task.fields[error]:.1f} %"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task(name, total=total, error=float("nan"))
+        self._show, self._start = show, time.perf_counter()
+        self._batches = self._answered = self._wrong = 0
+
+    def __enter__(self) -> _LateBar:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar.live.is_started:
+            self._bar.stop()
+
+    def advance(self, answered: int, wrong: int) -> None:
+        """Count a batch."""
+        self._batches, self._answered, self._wrong = (
+            self._batches + 1,
+            self._answered + answered,
+            self._wrong + wrong,
+        )
+        if self._show and time.perf_counter() - self._start > PROGRESS_AFTER_SECONDS:
+            self._bar.start()
+            error = 100 * self._wrong / max(self._answered, 1)
+            self._bar.update(self._task, completed=self._batches, error=error)
+
+
+def _predictions(logits: Tensor) -> Tensor:
+    """The class of each row, -1 where it holds NaN; waits for the device."""
+    return torch.where(logits.isnan().any(dim=1), -1, logits.argmax(dim=1)).cpu()

@@ -1,0 +1,26 @@
+"""Source: the model as it is."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from .base import Method
+
+
+class Source(Method):
+    """Answer with the source model and learn nothing: the bar that adaptation has to clear.
+
+    On a model converted by `convert_iabn` this is the paper's ablation "IABN".
+
+    Example:
+        >>> method = Source(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
+        >>> method(torch.ones(3, 1, 2, 2)).shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Answer a batch."""
+        return self._finite(self._predict(x))

@@ -1,0 +1,193 @@
+"""Instance-Aware BatchNorm layers, and the way from BatchNorm to them and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from . import kernels
+
+
+class _IABN(_BatchNorm):
+    """What the three layers share; each fixes the shape of its input."""
+
+    def __init__(
+        self,
+        num_features: int,
+        alpha: float = 4.0,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        correction: int = 0,
+        *,
+        track_running_stats: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if not alpha >= 0:
+            raise ValueError(f"alpha must be at least 0, got {alpha}")
+        if correction not in (0, 1):
+            raise ValueError(f"correction must be 0 or 1, got {correction}")
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
+        self.alpha = float(alpha)
+        self.correction = correction
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise `x`; in train mode move the running statistics, as BatchNorm does."""
+        self._check_input_dim(x)
+        training = self.training and self.track_running_stats
+        momentum = 0.0 if self.momentum is None else self.momentum
+        if training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                momentum = 1.0 / float(self.num_batches_tracked)
+        use_batch = self.training or self.running_mean is None
+        return kernels.iabn(
+            x,
+            self.running_mean if training or not use_batch else None,
+            self.running_var if training or not use_batch else None,
+            self.weight,
+            self.bias,
+            training=use_batch,
+            momentum=momentum,
+            eps=self.eps,
+            alpha=self.alpha,
+            correction=self.correction,
+        )
+
+    def extra_repr(self) -> str:
+        """BatchNorm's line, with IABN's own two settings."""
+        correction = f", correction={self.correction}" if self.correction else ""
+        return f"{super().extra_repr()}, alpha={self.alpha:g}{correction}"
+
+
+class IABN1d(_IABN):
+    """Instance-Aware BatchNorm over `[B, C, L]`; on `[B, C]` input it is plain BatchNorm.
+
+    Example:
+        >>> x = torch.arange(8.0).reshape(1, 2, 4)
+        >>> IABN1d(2, alpha=0).eval()(x).mean(dim=-1)
+        tensor([[0., 0.]], grad_fn=<MeanBackward1>)
+    """
+
+    def _check_input_dim(self, x: Tensor) -> None:
+        if x.ndim not in (2, 3):
+            raise ValueError(f"expected 2D or 3D input (got {x.ndim}D input)")
+
+
+class IABN2d(_IABN):
+    """Instance-Aware BatchNorm over `[B, C, H, W]` (paper, section 3.1).
+
+    A drop-in `nn.BatchNorm2d`: the same parameters, buffers and state-dict keys. A sample whose channel
+    statistics differ from the layer's by more than `alpha` standard errors is normalised with statistics
+    moved towards its own; the others exactly as by BatchNorm.
+
+    Args:
+        num_features: Number of channels C.
+        alpha: Width of the soft shrinkage in standard errors. 0 is InstanceNorm, `math.inf` BatchNorm.
+        eps: Added to variances.
+        momentum: Momentum of the running statistics; None keeps a cumulative average.
+        affine: Learn a scale and a shift per channel.
+        correction: 0 for the paper's biased variances, 1 for the unbiased ones of the authors' code.
+        track_running_stats: Keep running statistics; without them every batch is its own reference.
+        device: Where the parameters live.
+        dtype: The parameters' dtype.
+
+    Example:
+        >>> layer = IABN2d(3)
+        >>> layer(torch.randn(2, 3, 8, 8)).shape
+        torch.Size([2, 3, 8, 8])
+        >>> layer
+        IABN2d(3, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, alpha=4)
+    """
+
+    def _check_input_dim(self, x: Tensor) -> None:
+        if x.ndim != 4:
+            raise ValueError(f"expected 4D input (got {x.ndim}D input)")
+
+
+class IABN3d(_IABN):
+    """Instance-Aware BatchNorm over `[B, C, D, H, W]`."""
+
+    def _check_input_dim(self, x: Tensor) -> None:
+        if x.ndim != 5:
+            raise ValueError(f"expected 5D input (got {x.ndim}D input)")
+
+
+_IABN_OF: dict[type[_BatchNorm], type[_IABN]] = {
+    nn.BatchNorm1d: IABN1d,
+    nn.BatchNorm2d: IABN2d,
+    nn.BatchNorm3d: IABN3d,
+    nn.SyncBatchNorm: IABN2d,
+}
+_BN_OF: dict[type[_BatchNorm], type[_BatchNorm]] = {
+    IABN1d: nn.BatchNorm1d,
+    IABN2d: nn.BatchNorm2d,
+    IABN3d: nn.BatchNorm3d,
+}
+
+
+def convert_iabn(model: nn.Module, alpha: float = 4.0, *, correction: int = 0) -> nn.Module:
+    """Replace every BatchNorm in `model` by an IABN that holds the same parameters and buffers.
+
+    Works in place, as `nn.SyncBatchNorm.convert_sync_batchnorm` does: only where `model` is itself a
+    BatchNorm is the returned module another one. A module used in several places stays one module.
+    Layers that are IABN already take the new `alpha` and `correction`. `nn.SyncBatchNorm` says nothing of
+    its input's shape and becomes `IABN2d`.
+
+    Args:
+        model: Any module.
+        alpha: See `IABN2d`.
+        correction: See `IABN2d`.
+
+    Returns:
+        `model`, or the layer that takes its place.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+        >>> convert_iabn(model)[1]
+        IABN2d(8, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, alpha=4)
+    """
+    if not alpha >= 0:
+        raise ValueError(f"alpha must be at least 0, got {alpha}")
+    return _replace(
+        model, _IABN_OF | {kind: kind for kind in _BN_OF}, {"alpha": float(alpha), "correction": correction}
+    )
+
+
+def convert_bn(model: nn.Module) -> nn.Module:
+    """Replace every IABN in `model` by the plain BatchNorm that holds its parameters: `convert_iabn` undone.
+
+    Example:
+        >>> convert_bn(convert_iabn(nn.BatchNorm2d(8)))
+        BatchNorm2d(8, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
+    """
+    return _replace(model, _BN_OF, {})
+
+
+def _replace(model: nn.Module, kinds: dict[Any, Any], settings: dict[str, Any]) -> nn.Module:
+    replaced: dict[nn.Module, nn.Module] = {}
+    for module in list(model.modules()):
+        kind = next((kinds[base] for base in type(module).__mro__ if base in kinds), None)
+        if kind is not None:
+            replaced[module] = _recast(module, kind, settings)
+    for parent in list(model.modules()):
+        for name, child in parent._modules.items():
+            if child in replaced:
+                parent._modules[name] = replaced[child]
+    return replaced.get(model, model)
+
+
+def _recast(layer: nn.Module, kind: type[_BatchNorm], settings: dict[str, Any]) -> nn.Module:
+    """A layer of `kind` that shares `layer`'s very parameters, buffers, hooks and mode."""
+    if any(isinstance(p, nn.parameter.UninitializedTensorMixin) for p in layer.parameters()):
+        raise ValueError(f"{type(layer).__name__} has no shape yet: run the model once before converting it")
+    new = kind(1, device="meta")
+    own = {"alpha", "correction", "process_group"}
+    new.__dict__.update({key: value for key, value in layer.__dict__.items() if key not in own})
+    for key, value in settings.items():
+        setattr(new, key, value)
+    return new
