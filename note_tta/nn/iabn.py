@@ -7,12 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from . import kernels
 
 
 class _IABN(_BatchNorm):
-    """What the three layers share; each fixes the shape of its input."""
+    """What the three layers share; each says of how many dimensions its input may be."""
+
+    _ranks: tuple[int, ...]
 
     def __init__(
         self,
@@ -58,10 +61,18 @@ class _IABN(_BatchNorm):
             correction=self.correction,
         )
 
+    def _check_input_dim(self, x: Tensor) -> None:
+        if x.ndim not in self._ranks:
+            expected = " or ".join(f"{rank}D" for rank in self._ranks)
+            raise ValueError(f"expected {expected} input (got {x.ndim}D input)")
+
     def extra_repr(self) -> str:
-        """BatchNorm's line, with IABN's own two settings."""
+        """IABN's own two settings before BatchNorm's."""
         correction = f", correction={self.correction}" if self.correction else ""
-        return f"{super().extra_repr()}, alpha={self.alpha:g}{correction}"
+        return (
+            f"{self.num_features}, alpha={self.alpha:g}{correction}, eps={self.eps}, "
+            f"momentum={self.momentum}, affine={self.affine}, track_running_stats={self.track_running_stats}"
+        )
 
 
 class IABN1d(_IABN):
@@ -73,9 +84,7 @@ class IABN1d(_IABN):
         tensor([[0., 0.]], grad_fn=<MeanBackward1>)
     """
 
-    def _check_input_dim(self, x: Tensor) -> None:
-        if x.ndim not in (2, 3):
-            raise ValueError(f"expected 2D or 3D input (got {x.ndim}D input)")
+    _ranks = (2, 3)
 
 
 class IABN2d(_IABN):
@@ -101,20 +110,16 @@ class IABN2d(_IABN):
         >>> layer(torch.randn(2, 3, 8, 8)).shape
         torch.Size([2, 3, 8, 8])
         >>> layer
-        IABN2d(3, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, alpha=4)
+        IABN2d(3, alpha=4, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
     """
 
-    def _check_input_dim(self, x: Tensor) -> None:
-        if x.ndim != 4:
-            raise ValueError(f"expected 4D input (got {x.ndim}D input)")
+    _ranks = (4,)
 
 
 class IABN3d(_IABN):
     """Instance-Aware BatchNorm over `[B, C, D, H, W]`."""
 
-    def _check_input_dim(self, x: Tensor) -> None:
-        if x.ndim != 5:
-            raise ValueError(f"expected 5D input (got {x.ndim}D input)")
+    _ranks = (5,)
 
 
 _IABN_OF: dict[type[_BatchNorm], type[_IABN]] = {
@@ -149,7 +154,7 @@ def convert_iabn(model: nn.Module, alpha: float = 4.0, *, correction: int = 0) -
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
         >>> convert_iabn(model)[1]
-        IABN2d(8, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, alpha=4)
+        IABN2d(8, alpha=4, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
     """
     if not alpha >= 0:
         raise ValueError(f"alpha must be at least 0, got {alpha}")
@@ -163,7 +168,7 @@ def convert_bn(model: nn.Module) -> nn.Module:
 
     Example:
         >>> convert_bn(convert_iabn(nn.BatchNorm2d(8)))
-        BatchNorm2d(8, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
+        BatchNorm2d(8, eps=1e-05, momentum=0.1, affine=True, ...track_running_stats=True)
     """
     return _replace(model, _BN_OF, {})
 
@@ -171,6 +176,10 @@ def convert_bn(model: nn.Module) -> nn.Module:
 def _replace(model: nn.Module, kinds: dict[Any, Any], settings: dict[str, Any]) -> nn.Module:
     replaced: dict[nn.Module, nn.Module] = {}
     for module in list(model.modules()):
+        if isinstance(module, _BatchNorm) and any(map(is_lazy, module.parameters())):
+            raise ValueError(
+                f"{type(module).__name__} has no shape yet: run the model once before converting it"
+            )
         kind = next((kinds[base] for base in type(module).__mro__ if base in kinds), None)
         if kind is not None:
             replaced[module] = _recast(module, kind, settings)
@@ -183,8 +192,6 @@ def _replace(model: nn.Module, kinds: dict[Any, Any], settings: dict[str, Any]) 
 
 def _recast(layer: nn.Module, kind: type[_BatchNorm], settings: dict[str, Any]) -> nn.Module:
     """A layer of `kind` that shares `layer`'s very parameters, buffers, hooks and mode."""
-    if any(isinstance(p, nn.parameter.UninitializedTensorMixin) for p in layer.parameters()):
-        raise ValueError(f"{type(layer).__name__} has no shape yet: run the model once before converting it")
     new = kind(1, device="meta")
     own = {"alpha", "correction", "process_group"}
     new.__dict__.update({key: value for key, value in layer.__dict__.items() if key not in own})
