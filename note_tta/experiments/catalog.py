@@ -1,0 +1,306 @@
+"""The paper's tables and figures as data: which rows, on which datasets, over which streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .cell import Cell, options
+
+__all__ = [
+    "CORRELATED",
+    "DELTA",
+    "EXPERIMENTS",
+    "TITLES",
+    "VARIANTS",
+    "Experiment",
+    "Point",
+    "Variant",
+    "find",
+]
+
+Kind = Literal["table", "domains", "source", "bars", "streams", "sweep", "curves"]
+
+DELTA = 0.1
+"""The paper's concentration of the Dirichlet stream."""
+
+CORRELATED = {
+    "cifar10": "dirichlet",
+    "cifar100": "dirichlet",
+    "mnist": "dirichlet",
+    "digits": "dirichlet",
+    "imagenet": "sorted",
+    "kitti": "chronological",
+    "harth": "chronological",
+    "extrasensory": "chronological",
+    "hapt": "chronological",
+}
+"""The order that stands for temporal correlation, by dataset."""
+
+TITLES = {
+    "cifar10": "CIFAR10-C",
+    "cifar100": "CIFAR100-C",
+    "imagenet": "ImageNet-C",
+    "mnist": "MNIST-C",
+    "digits": "Digits",
+    "kitti": "KITTI",
+    "harth": "HARTH",
+    "extrasensory": "ExtraSensory",
+    "hapt": "HAPT",
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of a table: a method, the source model it starts from, and what differs from the defaults."""
+
+    title: str
+    method: str
+    norm: str = "bn"
+    method_options: tuple[tuple[str, Any], ...] = ()
+    norm_options: tuple[tuple[str, Any], ...] = ()
+
+
+VARIANTS = {
+    "source": Variant("Source", "source"),
+    "bn_stats": Variant("BN Stats", "bn_stats"),
+    "onda": Variant("ONDA", "onda"),
+    "pl": Variant("PL", "pl"),
+    "tent": Variant("TENT", "tent"),
+    "lame": Variant("LAME", "lame"),
+    "cotta": Variant("CoTTA", "cotta"),
+    "note": Variant("NOTE", "note", "iabn"),
+    "note_iid": Variant("NOTE*", "note_iid", "iabn"),
+    "iabn": Variant("IABN", "source", "iabn"),
+    "pbrs": Variant("PBRS", "note"),
+    "iabn_rs": Variant("IABN+RS", "note", "iabn", options(memory="reservoir")),
+    "in_pbrs": Variant("IN+PBRS", "note", "iabn*", (), options(alpha=0.0)),
+    "iabn_star": Variant("IABN*", "source", "iabn*"),
+    "iabn_star_pbrs": Variant("IABN*+PBRS", "note", "iabn*"),
+}
+"""Every row of every table, by name: the nine methods and the ablations."""
+
+BASELINES = ("source", "bn_stats", "onda", "pl", "tent", "lame", "cotta")
+METHOD_ROWS = (*BASELINES, "note")
+ABLATION_ROWS = ("source", "iabn", "pbrs", "iabn_rs", "note", "in_pbrs")
+
+_AS_ABLATION = {"note": "IABN+PBRS"}
+
+# What the paper sets by dataset: CoTTA's confidence threshold, and TENT's optimizer on ImageNet.
+_DATASET_OPTIONS: dict[tuple[str, str], Mapping[str, Any]] = {
+    ("cotta", "cifar100"): {"p_th": 0.72},
+    ("cotta", "imagenet"): {"p_th": 0.1},
+    ("cotta", "kitti"): {"p_th": 0.55},
+    ("tent", "imagenet"): {"optimizer": "sgd", "lr": 0.00025},
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place on a figure's axis: how correlated the stream is, how many samples a batch or memory holds."""
+
+    stream: str = "correlated"
+    delta: float = DELTA
+    batch_size: int = 64
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a figure of the paper.
+
+    Attributes:
+        id: The name on the command line.
+        title: What it shows.
+        kind: How it is laid out.
+        datasets: The datasets it is defined for; columns of a table, in the paper's order.
+        rows: Names of `VARIANTS`, in the paper's order.
+        streams: `correlated`, `iid` or both.
+        points: The axis of a sweep, or the streams of a picture.
+        labels: Rows that this table calls by another name.
+        more: The rows of the ablation, which come as a table of their own.
+    """
+
+    id: str
+    title: str
+    kind: Kind
+    datasets: tuple[str, ...]
+    rows: tuple[str, ...]
+    streams: tuple[str, ...] = ("correlated",)
+    points: tuple[Point, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    more: tuple[str, ...] = ()
+
+    def label(self, variant: str) -> str:
+        """The row's name as this table prints it."""
+        return dict(self.labels).get(variant, VARIANTS[variant].title)
+
+    def has(self, variant: str, stream: str) -> bool:
+        """Whether the table has this row for this stream: NOTE* is for i.i.d. streams only."""
+        return variant != "note_iid" or stream == "iid"
+
+    def streams_of(self, dataset: str) -> tuple[str, ...]:
+        """The streams of a dataset: what was recorded over time has one only."""
+        return ("correlated",) if CORRELATED[dataset] == "chronological" else self.streams
+
+    def ablations_of(self, dataset: str) -> tuple[str, ...]:
+        """The further rows, which the paper has for CIFAR only."""
+        return self.more if dataset in ("cifar10", "cifar100") else ()
+
+    def cells(
+        self,
+        dataset: str,
+        targets: Sequence[str],
+        seeds: Sequence[int],
+        rows: Sequence[str] | None = None,
+        **fixed: Any,
+    ) -> list[Cell]:
+        """Every cell of the experiment on one dataset.
+
+        Args:
+            dataset: One of `datasets`.
+            targets: The domains to average over.
+            seeds: One run of everything a seed.
+            rows: Only these rows; None for all.
+            **fixed: Fields that all cells share: `model`, `width`, `samples`, `data_options`.
+        """
+        domains = ["test", *targets] if self.kind == "source" else list(targets)
+        return [
+            template_for(dataset, variant, point, domain=domain, seed=seed, **fixed)
+            for seed in seeds
+            for domain in (domains[:1] if self.kind == "streams" else domains)
+            for point in self.points or [Point(stream) for stream in self.streams_of(dataset)]
+            for variant in (*self.rows, *self.ablations_of(dataset))
+            if self.has(variant, point.stream) and (rows is None or variant in rows)
+        ]
+
+
+def template_for(dataset: str, variant: str, point: Point | None = None, **fixed: Any) -> Cell:
+    """The cell of a row at a point, for `fixed` fields (domain, seed, model, …).
+
+    A method whose answers do not depend on the batch's boundaries has one cell for all batch sizes; for NOTE
+    the size is that of its memory and the interval between updates.
+    """
+    point = point or Point()
+    if variant == "stream":
+        row = Variant("Stream", "stream")
+        fixed = {**fixed, "model": "", "width": None}
+    else:
+        row = VARIANTS[variant]
+    method_options = {**_DATASET_OPTIONS.get((row.method, dataset), {}), **dict(row.method_options)}
+    batch_size = point.batch_size
+    if row.method == "note" and batch_size != 64:
+        method_options |= {"capacity": batch_size, "interval": batch_size}
+    if row.method in ("source", "onda", "note", "stream"):
+        batch_size = 64
+    stream = "iid" if point.stream == "iid" else CORRELATED[dataset]
+    return Cell(
+        dataset=dataset,
+        method=row.method,
+        norm=row.norm,
+        stream=stream,
+        delta=point.delta if stream == "dirichlet" else None,
+        batch_size=batch_size,
+        method_options=options(method_options),
+        norm_options=row.norm_options,
+        **{"domain": "", **fixed},
+    )
+
+
+_BOTH = ("correlated", "iid")
+_CORRUPTED = ("cifar10", "cifar100", "imagenet")
+_REAL = ("kitti", "harth", "extrasensory")
+_DELTAS = (
+    *(Point(delta=delta, label=f"{delta:g}") for delta in (0.001, 0.01, 0.1, 1.0, 10.0)),
+    Point("iid", label="uniform"),
+)
+_SIZES = tuple(Point(batch_size=size, label=str(size)) for size in (16, 32, 64, 128, 256, 512))
+
+EXPERIMENTS = {
+    experiment.id: experiment
+    for experiment in (
+        Experiment(
+            "table1",
+            "Error on corrupted images, temporally correlated and i.i.d.",
+            "table",
+            _CORRUPTED,
+            (*METHOD_ROWS, "note_iid"),
+            _BOTH,
+        ),
+        Experiment("table2", "Error on real streams", "table", _REAL, METHOD_ROWS),
+        Experiment(
+            "table3",
+            "Ablation: what IABN and PBRS each do",
+            "table",
+            ("cifar10", "cifar100"),
+            ABLATION_ROWS,
+            _BOTH,
+            labels=tuple(_AS_ABLATION.items()),
+        ),
+        Experiment(
+            "table-iabn-star",
+            "BatchNorm replaced by IABN at test time (IABN*)",
+            "table",
+            ("cifar10", "cifar100"),
+            ("source", "iabn_star", "iabn", "iabn_star_pbrs", "note"),
+            _BOTH,
+            labels=tuple(_AS_ABLATION.items()),
+        ),
+        Experiment(
+            "table-domains",
+            "Error by domain",
+            "domains",
+            (*_CORRUPTED, "harth", "extrasensory"),
+            (*METHOD_ROWS, "note_iid"),
+            _BOTH,
+            more=("iabn", "pbrs", "iabn_rs", "in_pbrs"),
+        ),
+        Experiment(
+            "table-mnist",
+            "Error on MNIST-C by corruption",
+            "domains",
+            ("mnist",),
+            (*METHOD_ROWS, "note_iid"),
+            _BOTH,
+        ),
+        Experiment(
+            "table-source",
+            "Error of the source model on the source and on the targets",
+            "source",
+            (*_REAL, "hapt", "cifar10", "cifar100", "imagenet", "mnist"),
+            ("source", "iabn"),
+        ),
+        Experiment("table-hapt", "Error on HAPT's real streams by user", "domains", ("hapt",), METHOD_ROWS),
+        Experiment("figure2", "I.i.d. against correlated streams", "bars", ("cifar10",), METHOD_ROWS, _BOTH),
+        Experiment(
+            "figure4", "Streams by concentration δ", "streams", ("cifar10",), ("stream",), points=_DELTAS
+        ),
+        Experiment(
+            "figure5a", "Error against concentration δ", "sweep", ("cifar10",), METHOD_ROWS, points=_DELTAS
+        ),
+        Experiment(
+            "figure5b",
+            "Error against batch or memory size",
+            "sweep",
+            ("cifar10",),
+            METHOD_ROWS,
+            points=_SIZES,
+        ),
+        Experiment(
+            "figure-realtime", "Cumulative error over a real stream", "curves", (*_REAL, "hapt"), METHOD_ROWS
+        ),
+    )
+}
+"""Every table and figure, by id."""
+
+
+def find(experiment_id: str) -> Experiment:
+    """Return the experiment of an id.
+
+    Raises:
+        ValueError: There is none; the message lists those there are.
+    """
+    if experiment_id not in EXPERIMENTS:
+        raise ValueError(f"unknown experiment {experiment_id!r}; known are {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[experiment_id]

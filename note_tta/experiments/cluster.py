@@ -1,0 +1,88 @@
+"""The Ray backend: the same worker as an actor, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from .cell import Cell
+from .schedule import Failure, Lost
+from .store import Record
+from .worker import Settings, Worker
+
+__all__ = ["LOCAL", "RayPool"]
+
+LOCAL = "local"
+"""The address that starts a cluster on this machine."""
+
+
+class RayPool:
+    """`lanes` Ray actors, each running one cell at a time; results come back through Ray, not through files.
+
+    Args:
+        lanes: How many actors; None takes as many as the cluster's cores allow.
+        settings: What each worker is made with; its data root and models folder must exist on every machine.
+        address: Of a running cluster; `local` starts one on this machine, `auto` finds the one it is in.
+    """
+
+    def __init__(self, lanes: int | None, settings: Settings, address: str = LOCAL) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise ValueError("--ray needs Ray: pip install 'note-tta[ray]'") from error
+        self._ray: Any = ray
+        self._settings = settings
+        self._started = not self._ray.is_initialized()
+        if self._started:
+            where: dict[str, Any] = {"num_cpus": lanes} if address == LOCAL else {"address": address}
+            try:
+                self._ray.init(
+                    **where, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+                )
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise ValueError(f"no Ray cluster at {address!r}: {str(error).splitlines()[0]}") from error
+        threads = settings.threads or 1
+        cores = int(self._ray.cluster_resources().get("CPU", 1))
+        self.lanes = lanes or max(1, cores // threads)
+        self._actor = self._ray.remote(num_cpus=min(threads, cores))(_Actor)
+        self._actors: dict[int, Any] = {}
+        self._running: dict[Any, int] = {}
+
+    def submit(self, lane: int, cell: Cell) -> None:
+        """Give a free lane a cell; its actor is started with its first."""
+        if lane not in self._actors:
+            self._actors[lane] = self._actor.remote(self._settings)
+        self._running[self._actors[lane].run.remote(cell)] = lane
+
+    def wait(self) -> tuple[int, Record | Failure | Lost]:
+        """The next lane to come free, with what came of its cell."""
+        reference = self._ray.wait(list(self._running), num_returns=1)[0][0]
+        lane = self._running.pop(reference)
+        try:
+            outcome: Record | Failure = self._ray.get(reference)
+            return lane, outcome
+        except self._ray.exceptions.RayError as error:
+            del self._actors[lane]
+            return lane, Lost(type(error).__name__)
+
+    def close(self) -> None:
+        """Stop all actors, and the cluster if it was started here."""
+        for actor in self._actors.values():
+            self._ray.kill(actor)
+        self._actors.clear()
+        if self._started:
+            self._ray.shutdown()
+
+
+class _Actor:
+    """A worker behind Ray's calls."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._worker = Worker(settings)
+
+    def run(self, cell: Cell) -> Record | Failure:
+        """Compute a cell; what it raises is an answer, so that Ray's own errors mean a dead actor."""
+        try:
+            return self._worker.run(cell)
+        except Exception as error:
+            return Failure(f"{type(error).__name__}: {error}")

@@ -1,0 +1,148 @@
+"""The user's own data (images in class folders, or an npz file) and model (a function that makes one)."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from torch import nn
+
+from ..data.base import BadData, Dataset, Domain, IntArray, MissingData, check_labels, content_digest
+from ..data.files import file_digest
+
+__all__ = ["DOMAIN", "make_model", "open_own"]
+
+DOMAIN = "all"
+"""The one domain of the user's own data."""
+
+_IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
+
+
+def open_own(path: str | Path) -> Dataset:
+    """Open a folder of images, one subfolder a class, or an npz file with the arrays `x` and `y`.
+
+    Images keep their size, which must be one for all, and are scaled to [0, 1]. In an npz, `x` is uint8
+    images `[N, H, W, C]`, or floating-point inputs `[N, ...]` that are taken as they are; `y` is the labels.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _open_folder(path)
+    if path.is_file() and path.suffix == ".npz":
+        return _open_npz(path)
+    if path.exists():
+        raise BadData(path, "expected a folder of images by class, or an .npz file")
+    raise MissingData("your data", [path], "give --data a folder of images by class, or an .npz file")
+
+
+def make_model(name: str) -> nn.Module:
+    """Call the function that `module:function` names; the module may be in the working folder.
+
+    Raises:
+        ValueError: The name is not of that form, or nothing by that name is there, or it makes no model.
+    """
+    module_name, _, function_name = name.partition(":")
+    if not module_name or not function_name:
+        raise ValueError(f"a model of your own is named module:function, got {name!r}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except ImportError as error:
+        raise ValueError(f"cannot import {module_name} for the model {name}: {error}") from error
+    except AttributeError:
+        raise ValueError(f"{module_name} has no {function_name} to make a model with") from None
+    if not callable(function):
+        raise ValueError(f"{name} is not a function that makes a model")
+    model = function()
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"{name}() must return an nn.Module, got {type(model).__name__}")
+    return model.eval()
+
+
+def _dataset(
+    path: Path, classes: tuple[str, ...], shape: tuple[int, ...], domain: Domain, stream: Any
+) -> Dataset:
+    return Dataset(str(path), path.name, classes, shape, (DOMAIN,), stream, {DOMAIN: lambda: domain})
+
+
+def _open_folder(folder: Path) -> Dataset:
+    classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir()))
+    files = [
+        (file, label)
+        for label, name in enumerate(classes)
+        for file in sorted((folder / name).iterdir())
+        if file.suffix.lower() in _IMAGES
+    ]
+    if not files:
+        raise BadData(folder, f"no images in class folders; images end in {', '.join(sorted(_IMAGES))}")
+    size = _read_image(files[0][0]).shape
+
+    def read(indices: IntArray) -> npt.NDArray[np.float32]:
+        images = []
+        for file, _ in (files[i] for i in indices.tolist()):
+            image = _read_image(file)
+            if image.shape != size:
+                raise BadData(file, f"{_size(image.shape)} pixels, but {files[0][0].name} has {_size(size)}")
+            images.append(image)
+        scaled: npt.NDArray[np.float32] = np.stack(images).transpose(0, 3, 1, 2) / np.float32(255)
+        return scaled
+
+    def digest() -> str:
+        text = "".join(f"{file.relative_to(folder)} {file_digest(file)}\n" for file, _ in files)
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    labels = np.array([label for _, label in files], dtype=np.int64)
+    domain = Domain(DOMAIN, labels, read, digest, "published")
+    return _dataset(folder, classes, (size[2], size[0], size[1]), domain, "dirichlet")
+
+
+def _open_npz(path: Path) -> Dataset:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            if not {"x", "y"} <= set(arrays.files):
+                raise BadData(path, f"expected the arrays x and y, found {', '.join(arrays.files) or 'none'}")
+            x, y = arrays["x"], arrays["y"]
+    except BadData:
+        raise
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise BadData(path, f"not a complete npz file ({error})") from error
+    if y.ndim != 1 or len(x) != len(y) or x.ndim < 2 or len(x) == 0:
+        raise BadData(path, f"expected x [N, ...] and y [N], found {list(x.shape)} and {list(y.shape)}")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise BadData(path, f"y must be whole numbers, found {y.dtype}")
+    if x.dtype == np.uint8:
+        if x.ndim != 4 or x.shape[3] not in (1, 3):
+            raise BadData(path, f"uint8 images are [N, H, W, 1 or 3], found {list(x.shape)}")
+        scaled = x.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255)
+    elif np.issubdtype(x.dtype, np.floating):
+        scaled = x.astype(np.float32)
+    else:
+        raise BadData(path, f"x must be uint8 or floating point, found {x.dtype}")
+    count = int(y.max()) + 1
+    labels = check_labels(y, count, path)
+    domain = Domain(
+        DOMAIN, labels, lambda indices: scaled[indices], lambda: content_digest(scaled, labels), "published"
+    )
+    return _dataset(path, tuple(map(str, range(count))), tuple(scaled.shape[1:]), domain, "chronological")
+
+
+def _read_image(file: Path) -> npt.NDArray[np.uint8]:
+    try:
+        with Image.open(file) as image:
+            return np.asarray(
+                image.convert("L" if image.mode in ("1", "L") else "RGB"), dtype=np.uint8
+            ).reshape(image.height, image.width, -1)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise BadData(file, f"not an image that can be read ({error})") from error
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return f"{shape[1]}×{shape[0]}×{shape[2]}"

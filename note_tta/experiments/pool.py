@@ -1,0 +1,129 @@
+"""The local backend: worker processes that keep their data and models, the cores divided among them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING
+
+from .cell import Cell
+from .schedule import Failure, Lost
+from .store import Record
+
+if TYPE_CHECKING:
+    from .worker import Settings
+
+__all__ = ["ProcessPool", "available_cores"]
+
+
+def available_cores() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class ProcessPool:
+    """`lanes` processes, started afresh (never forked), each running one cell at a time.
+
+    A worker whose parent is gone ends itself; one that dies is replaced and its cell reported lost.
+
+    Args:
+        lanes: How many processes.
+        settings: What each worker is made with.
+    """
+
+    def __init__(self, lanes: int, settings: Settings) -> None:
+        if lanes < 1:
+            raise ValueError(f"workers must be at least 1, got {lanes}")
+        self.lanes = lanes
+        self._settings = settings
+        self._context = multiprocessing.get_context("spawn")
+        self._workers: dict[int, tuple[BaseProcess, Connection]] = {}
+        self._busy: set[int] = set()
+
+    def submit(self, lane: int, cell: Cell) -> None:
+        """Give a free lane a cell; its process is started with its first."""
+        if lane not in self._workers:
+            self._workers[lane] = self._start()
+        self._busy.add(lane)
+        with suppress(OSError):  # it died idle: `wait` finds the closed pipe and tells
+            self._workers[lane][1].send(cell)
+
+    def wait(self) -> tuple[int, Record | Failure | Lost]:
+        """The next lane to come free, with what came of its cell."""
+        lanes = {self._workers[lane][1]: lane for lane in self._busy}
+        connection = wait(list(lanes))[0]
+        lane = lanes[connection]  # type: ignore[index]
+        self._busy.remove(lane)
+        process, pipe = self._workers[lane]
+        try:
+            outcome: Record | Failure = pipe.recv()
+            return lane, outcome
+        except (EOFError, OSError):
+            process.join()
+            pipe.close()
+            del self._workers[lane]
+            return lane, Lost(_reason(process.exitcode))
+
+    def close(self) -> None:
+        """Stop all workers, whatever they are doing."""
+        for process, pipe in self._workers.values():
+            pipe.close()
+            process.terminate()
+        for process, _ in self._workers.values():
+            process.join(timeout=5)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._workers.clear()
+        self._busy.clear()
+
+    def _start(self) -> tuple[BaseProcess, Connection]:
+        here, there = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(there, self._settings, os.getpid()), daemon=True)
+        process.start()
+        there.close()
+        return process, here
+
+
+def _serve(pipe: Connection, settings: Settings, parent: int) -> None:
+    """Compute the cells that come through `pipe` until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    if settings.threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(settings.threads)
+    from .worker import Worker
+
+    worker = Worker(settings)
+    while True:
+        try:
+            cell = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            outcome: Record | Failure = worker.run(cell)
+        except Exception as error:
+            outcome = Failure(f"{type(error).__name__}: {error}")
+        try:
+            pipe.send(outcome)
+        except OSError:
+            return
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _reason(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"killed by signal {-code}"
+    return f"exit code {code}"

@@ -1,0 +1,98 @@
+"""Cells over workers: each free lane gets the next cell, and what a dead worker held is tried again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .cell import Cell
+from .store import Record
+
+__all__ = ["Backend", "Failure", "Lost", "Tally", "schedule"]
+
+TRIES = 3
+"""How often a cell is given to a worker before it is called failed."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that raised: running it again would raise again."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A cell whose worker died under it: it is worth another try."""
+
+    reason: str
+
+
+class Backend(Protocol):
+    """Something with `lanes` workers, each of which computes one cell at a time."""
+
+    lanes: int
+
+    def submit(self, lane: int, cell: Cell) -> None:
+        """Give a free lane a cell."""
+
+    def wait(self) -> tuple[int, Record | Failure | Lost]:
+        """The next lane to come free, with what came of its cell; a dead worker has been replaced."""
+
+    def close(self) -> None:
+        """Stop all workers, whatever they are doing."""
+
+
+@dataclass
+class Tally:
+    """What became of the cells."""
+
+    done: int = 0
+    failed: list[tuple[Cell, str]] = field(default_factory=list)
+
+
+def schedule(
+    cells: Iterable[Cell],
+    backend: Backend,
+    save: Callable[[Record], None],
+    report: Callable[[str], None],
+) -> Tally:
+    """Run cells on a backend's lanes and save each result as it comes.
+
+    Args:
+        cells: In the order in which they start; neighbours that share data and model are cheap.
+        backend: The workers. They are stopped at the end, and when anything is raised here.
+        save: Called with each result.
+        report: Called with one line where a worker died or a cell failed.
+
+    Returns:
+        How many were done, and which failed with what message.
+    """
+    waiting = deque((cell, 1) for cell in cells)
+    running: dict[int, tuple[Cell, int]] = {}
+    tally = Tally()
+    try:
+        while waiting or running:
+            for lane in range(backend.lanes):
+                if waiting and lane not in running:
+                    running[lane] = waiting.popleft()
+                    backend.submit(lane, running[lane][0])
+            lane, outcome = backend.wait()
+            cell, tries = running.pop(lane)
+            if isinstance(outcome, Record):
+                save(outcome)
+                tally.done += 1
+            elif isinstance(outcome, Lost) and tries < TRIES:
+                report(f"a worker died ({outcome.reason}); trying again: {cell.describe()}")
+                waiting.appendleft((cell, tries + 1))
+            else:
+                message = (
+                    outcome.message if isinstance(outcome, Failure) else f"its worker died {TRIES} times"
+                )
+                report(f"failed: {cell.describe()}: {message}")
+                tally.failed.append((cell, message))
+    finally:
+        backend.close()
+    return tally

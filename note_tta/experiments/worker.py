@@ -1,0 +1,302 @@
+"""What computes a cell: opens its data, loads its source model, builds its method, runs its stream."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import streams
+from ..checkpoint import load_checkpoint, load_weights
+from ..data import DATASETS, Dataset, Domain, open_dataset, resolve_root
+from ..data.files import file_digest
+from ..evaluation import Result, evaluate
+from ..memory import FIFO, PBRS, Memory, Reservoir
+from ..methods import METHODS, Method
+from ..methods.norm import affine_parameters, norm_layers
+from ..models import MODELS, build_model
+from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
+from ..provenance import provenance
+from .cell import Cell, Options
+from .own import make_model, open_own
+from .store import Record, thinned
+
+__all__ = ["Settings", "Worker", "build_method", "find_checkpoint", "stream_order"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where a worker finds things and what it may use.
+
+    Attributes:
+        data_root: The data root; None for the usual one.
+        models: The folder of checkpoints; None for `models` in the data root.
+        threads: Threads torch computes with; None leaves them alone.
+        device: Where models run.
+    """
+
+    data_root: str | None = None
+    models: str | None = None
+    threads: int | None = None
+    device: str = "cpu"
+
+    @property
+    def models_folder(self) -> Path:
+        """The folder of checkpoints."""
+        return Path(self.models) if self.models else resolve_root(self.data_root) / "models"
+
+
+class Worker:
+    """Runs cells one after another, keeping the domain and the source models it used last.
+
+    Args:
+        settings: Where to find things.
+
+    Example:
+        >>> cell = Cell("digits", "style", "stream", "dirichlet", delta=0.1)
+        >>> Worker(Settings()).run(cell).result["samples"]
+        4800
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._datasets: dict[tuple[str, Options], Dataset] = {}
+        self._domain: tuple[Any, Domain] | None = None
+        self._models: dict[Any, tuple[nn.Module, dict[str, Any]]] = {}
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+
+    def dataset(self, cell: Cell) -> Dataset:
+        """The cell's dataset, opened once."""
+        key = (cell.dataset, cell.data_options)
+        if key not in self._datasets:
+            if cell.dataset in DATASETS:
+                options = dict(cell.data_options)
+                self._datasets[key] = open_dataset(cell.dataset, self.settings.data_root, **options)
+            else:
+                self._datasets[key] = open_own(cell.dataset)
+        return self._datasets[key]
+
+    def run(self, cell: Cell) -> Record:
+        """Compute a cell.
+
+        Raises:
+            ValueError: The configuration does not fit the data or the model.
+            FileNotFoundError: The data or the checkpoint is not there.
+        """
+        started = time.perf_counter()
+        domain = self._open(cell)
+        order = stream_order(cell, domain.labels)
+        labels = domain.labels[order]
+        origin: dict[str, Any] = {"data": {"fingerprint": domain.fingerprint, "origin": domain.origin}}
+        result: dict[str, Any] = {
+            "samples": len(order),
+            "labels": thinned(labels),
+            "mean_run_length": round(streams.mean_run_length(labels), 3),
+        }
+        if cell.method != "stream":
+            model, origin["checkpoint"] = self._source_model(cell)
+            _check_fit(cell, model, self.dataset(cell), domain)
+            method = build_method(cell, model)
+            loader = _batches(domain, order, labels, cell.batch_size)
+            result |= _summary(evaluate(method, loader, progress=False), method)
+        wall = round(time.perf_counter() - started, 2)
+        return Record(
+            cell, result, {**provenance(), **origin, "device": self.settings.device, "wall_seconds": wall}
+        )
+
+    def _open(self, cell: Cell) -> Domain:
+        key = (cell.dataset, cell.data_options, cell.domain)
+        if self._domain is None or self._domain[0] != key:
+            self._domain = None
+            self._domain = (key, self.dataset(cell).domain(cell.domain))
+        return self._domain[1]
+
+    def _source_model(self, cell: Cell) -> tuple[nn.Module, dict[str, Any]]:
+        """A fresh copy of the cell's source model on the device, and where it came from."""
+        norm = "bn" if cell.norm == "iabn*" else cell.norm
+        key = (cell.dataset, cell.model, cell.width, norm, cell.seed, cell.checkpoint)
+        if key not in self._models:
+            if len(self._models) >= 4:
+                self._models.pop(next(iter(self._models)))
+            self._models[key] = self._load(cell, norm)
+        model, source = self._models[key]
+        model = copy.deepcopy(model)
+        if cell.norm == "iabn*" or cell.norm_options:
+            model = convert_iabn(model, **{**_iabn_settings(model), **dict(cell.norm_options)})
+        return model.to(self.settings.device).eval(), source
+
+    def _load(self, cell: Cell, norm: str) -> tuple[nn.Module, dict[str, Any]]:
+        if ":" in cell.model:
+            model = make_model(cell.model)
+            if not cell.checkpoint:
+                return model, {"name": cell.model, "fingerprint": _weights_digest(model)}
+            path = Path(cell.checkpoint)
+            return load_weights(model, path), _origin(path, {})
+        if cell.model not in MODELS:
+            raise ValueError(
+                f"unknown model {cell.model!r}; known are {', '.join(MODELS)}, or your own module:function"
+            )
+        dataset = self.dataset(cell)
+        path = find_checkpoint(cell, self.settings.models_folder)
+        if cell.checkpoint and not path.with_suffix(".json").is_file():
+            channels = dataset.input_shape[0]
+            model = build_model(
+                cell.model, len(dataset.classes), norm=norm, width=cell.width, in_channels=channels
+            )
+            return load_weights(model, path).eval(), _origin(path, {})
+        model, card = load_checkpoint(
+            path, num_classes=len(dataset.classes), in_channels=dataset.input_shape[0]
+        )
+        held, wanted = card["architecture"], (cell.model, cell.width or MODELS[cell.model].width, norm)
+        if (held["name"], held["width"], held["norm"]) != wanted:
+            raise ValueError(
+                f"{path} holds {held['name']} of width {held['width']} with {held['norm']}, "
+                f"but {wanted[0]} of width {wanted[1]} with {wanted[2]} is asked for"
+            )
+        return model, _origin(path, card)
+
+
+def find_checkpoint(cell: Cell, folder: Path) -> Path:
+    """The file of the cell's source model: of its own seed where there is one, else of seed 0.
+
+    Raises:
+        FileNotFoundError: There is neither; the message has the command that trains one.
+    """
+    if cell.checkpoint:
+        path = Path(cell.checkpoint)
+        if not path.is_file():
+            raise FileNotFoundError(f"no checkpoint {path}")
+        return path
+    norm = "bn" if cell.norm == "iabn*" else cell.norm
+    width = "" if cell.width is None else f"-w{cell.width}"
+    names = [f"{cell.dataset}-{cell.model}{width}-{norm}-seed{seed}.safetensors" for seed in (cell.seed, 0)]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    command = f"note-tta train {cell.dataset} --model {cell.model} --norm {norm}"
+    command += "" if cell.width is None else f" --width {cell.width}"
+    raise FileNotFoundError(
+        f"no source model {' or '.join(dict.fromkeys(names))} in {folder}; train it with: {command}"
+    )
+
+
+def stream_order(cell: Cell, labels: Tensor) -> Tensor:
+    """The order in which the cell's samples come: the domain's first `samples`, ordered as the stream says.
+
+    The order is drawn from the seed and the domain's name, so that each domain has its own and every method
+    meets the same.
+    """
+    labels = labels[: cell.samples]
+    if len(labels) == 0:
+        raise ValueError(f"{cell.dataset}/{cell.domain} has no samples")
+    generator = _generator(cell, "order")
+    if cell.stream == "dirichlet":
+        return streams.dirichlet(labels, delta=cell.delta or 0.0, generator=generator)
+    if cell.stream == "iid":
+        return streams.iid(labels, generator)
+    return streams.sorted(labels, generator) if cell.stream == "sorted" else streams.chronological(labels)
+
+
+def build_method(cell: Cell, model: nn.Module) -> Method:
+    """The cell's method over `model`, with its options and its own source of randomness.
+
+    Beside the method's own keywords, `memory` (`pbrs`, `reservoir`, `fifo`) and `capacity` make NOTE's
+    memory, and `optimizer=sgd` gives TENT, PL or NOTE* the paper's ImageNet optimizer.
+
+    Raises:
+        ValueError: The method is unknown or does not take an option.
+    """
+    if cell.method not in METHODS:
+        raise ValueError(f"unknown method {cell.method!r}; known are {', '.join(METHODS)}")
+    keywords: dict[str, Any] = dict(cell.method_options)
+    if cell.method == "note":
+        keywords["memory"] = _memory(keywords.pop("memory", "pbrs"), keywords.pop("capacity", 64), cell)
+    if cell.method == "cotta":
+        keywords["generator"] = _generator(cell, "method")
+    if "optimizer" in keywords:
+        if keywords["optimizer"] != "sgd":
+            raise ValueError(f"optimizer must be sgd, or left out for Adam, got {keywords['optimizer']!r}")
+        affine = affine_parameters(norm_layers(model)).values()
+        keywords["optimizer"] = torch.optim.SGD(affine, lr=float(keywords.pop("lr", 0.00025)), momentum=0.9)
+    try:
+        return METHODS[cell.method](model, **keywords)
+    except TypeError as error:
+        raise ValueError(
+            f"{cell.method} does not take these options: {', '.join(keywords)} ({error})"
+        ) from error
+
+
+def _memory(kind: Any, capacity: Any, cell: Cell) -> Memory:
+    if kind == "fifo":
+        return FIFO(capacity)
+    if kind not in ("pbrs", "reservoir"):
+        raise ValueError(f"memory must be pbrs, reservoir or fifo, got {kind!r}")
+    return (PBRS if kind == "pbrs" else Reservoir)(capacity, generator=_generator(cell, "method"))
+
+
+def _generator(cell: Cell, purpose: str) -> torch.Generator:
+    digest = hashlib.sha256(f"{purpose}/{cell.domain}/{cell.seed}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+
+def _batches(domain: Domain, order: Tensor, labels: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    for start in range(0, len(order), size):
+        yield domain.inputs(order[start : start + size]), labels[start : start + size]
+
+
+def _summary(outcome: Result, method: Method) -> dict[str, Any]:
+    predictions = outcome.predictions.to(torch.int32).numpy().tobytes()
+    return {
+        "error": round(outcome.error, 4),
+        "seconds": round(outcome.seconds, 3),
+        "samples_per_second": round(outcome.samples_per_second, 1),
+        "latency_ms": {str(q): round(value, 3) for q, value in outcome.latency_ms.items()},
+        "cumulative_error": thinned(outcome.cumulative_error),
+        "per_class_error": {str(k): round(value, 2) for k, value in outcome.per_class_error.items()},
+        "predictions_sha256": hashlib.sha256(predictions).hexdigest()[:16],
+        "counters": dict(method.counters),
+    }
+
+
+def _check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) -> None:
+    """One sample through a model of the user's own, so that a misfit is told before the stream starts."""
+    if ":" not in cell.model:
+        return
+    sample = domain.inputs([0]).to(next((p.device for p in model.parameters()), torch.device("cpu")))
+    try:
+        with torch.no_grad():
+            logits = model(sample)
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"{cell.model} does not take samples of shape {tuple(sample.shape[1:])}: {error}"
+        ) from error
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        raise ValueError(f"{cell.model} must map [B, ...] to logits [B, K]")
+    classes, exact = len(dataset.classes), not cell.dataset.endswith(".npz")
+    if logits.shape[1] < classes or (exact and logits.shape[1] != classes):
+        raise ValueError(f"{cell.model} tells {logits.shape[1]} classes apart, {cell.dataset} has {classes}")
+
+
+def _iabn_settings(model: nn.Module) -> dict[str, Any]:
+    layer = next((m for m in model.modules() if isinstance(m, IABN1d | IABN2d | IABN3d)), None)
+    return {} if layer is None else {"alpha": layer.alpha, "correction": layer.correction}
+
+
+def _origin(path: Path, card: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in card.items() if isinstance(value, str | int | float | bool)}
+    return {"name": path.name, "fingerprint": f"sha256:{file_digest(path)[:16]}", "card": kept}
+
+
+def _weights_digest(model: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return f"sha256:{digest.hexdigest()[:16]}"
