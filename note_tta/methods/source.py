@@ -13,6 +13,7 @@ class Source(Method):
     On a model converted by `convert_iabn` this is the paper's ablation "IABN".
 
     Example:
+        >>> import torch
         >>> method = Source(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
         >>> method(torch.ones(3, 1, 2, 2)).shape
         torch.Size([3, 2])
