@@ -1,0 +1,175 @@
+"""`note-tta train`: a source model by the paper's recipe, or by your own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..data import Dataset
+    from ..train import Samples
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def train(
+    dataset: Annotated[str, typer.Option(help="Dataset, such as cifar10, mnist or hapt.")],
+    model: Annotated[str | None, typer.Option(help="Network; by default the paper's.")] = None,
+    norm: Annotated[str, typer.Option(help="Normalisation layers: bn or iabn.")] = "bn",
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data; 0 only wraps --init.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples a step.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="L2 penalty.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="cosine or constant learning rate.")] = None,
+    width: Annotated[int | None, typer.Option(help="Channels of the first stage.")] = None,
+    alpha: Annotated[float, typer.Option(help="IABN's width of soft shrinkage.")] = 4.0,
+    correction: Annotated[int, typer.Option(help="IABN's variance: 0 the paper's, 1 the authors' code.")] = 0,
+    mean: Annotated[str | None, typer.Option(help="Input mean by channel: 0.49,0.48,0.45.")] = None,
+    std: Annotated[str | None, typer.Option(help="Input deviation by channel.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights, order and augmentation.")] = 0,
+    init: Annotated[Path | None, typer.Option(help="Start from these weights (.pt or .safetensors).")] = None,
+    new_head: Annotated[bool, typer.Option("--new-head", help="Start the last layer anew.")] = False,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Do without the ImageNet weights the paper starts from.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Checkpoint; by default under <data root>/models.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Where the datasets are.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Use only so many training and test samples.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads to compute with.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes that read data ahead.")] = 0,
+    device: Annotated[str | None, typer.Option(help="Where to compute; by default CUDA if present.")] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Forget an earlier run's state or result.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print a line after each epoch.")] = False,
+) -> None:
+    """Train a source model; the paper's recipe for the dataset, except where you say otherwise.
+
+    A killed run goes on where it was when the same command is given again. Examples:
+
+        note-tta train --dataset hapt --norm iabn
+
+        note-tta train --dataset cifar10 --model resnet20 --norm iabn --init resnet20.pt --epochs 3 --lr 0.01
+
+        torchrun --nproc-per-node 2 --no-python note-tta train --dataset cifar10
+    """
+    import torch
+
+    from ..checkpoint import load_weights
+    from ..data import open_dataset, resolve_root
+    from ..models import DEFAULT_MODEL, build_model
+    from ..train import RECIPES, Recipe
+    from ..train import train as run_training
+
+    if threads is not None:
+        if threads < 1:
+            raise ValueError(f"threads must be at least 1, got {threads}")
+        torch.set_num_threads(threads)
+    opened = open_dataset(dataset, data_root)
+    given = {
+        "epochs": epochs,
+        "lr": lr,
+        "batch_size": batch_size,
+        "optimizer": optimizer,
+        "weight_decay": weight_decay,
+        "schedule": schedule,
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    recipe = Recipe(**{**RECIPES[dataset].__dict__, **chosen})
+    if init is None and recipe.epochs == 0:
+        raise ValueError("--epochs 0 keeps the initial weights as they are: give them by --init")
+    if init is None and recipe.pretrained and not from_scratch:
+        raise ValueError(
+            f"the paper's {dataset} model starts from ImageNet weights: give them by --init, "
+            "or say --from-scratch"
+        )
+    name = model or DEFAULT_MODEL[dataset]
+    torch.manual_seed(seed)
+    network = build_model(
+        name,
+        len(opened.classes),
+        norm=norm,
+        width=width,
+        in_channels=opened.input_shape[0],
+        mean=_numbers("mean", mean),
+        std=_numbers("std", std),
+        alpha=alpha,
+        correction=correction,
+    )
+    facts: dict[str, Any] = {"dataset": dataset, "model": name, "norm": norm, "init": None}
+    if init is not None:
+        load_weights(network, init, new_head=new_head)
+        facts["init"] = {"file": init.name, "sha256": _sha256(init), "new_head": new_head}
+    network.to(_device(device))
+    train_samples, test_samples = _domains(opened, samples)
+    target = out or resolve_root(data_root) / "models" / f"{dataset}-{name}-{norm}-seed{seed}.safetensors"
+    speaks = os.environ.get("RANK", "0") == "0"
+
+    def on_epoch(done: int, measured: dict[str, float]) -> None:
+        line = f"epoch {done}/{recipe.epochs}: loss {measured['loss']:.4f}, error {measured['error']:.2f} %"
+        print(line, file=sys.stderr, flush=True)
+
+    card = run_training(
+        network,
+        train_samples,
+        recipe,
+        out=target,
+        test=test_samples,
+        seed=seed,
+        facts=facts,
+        workers=workers,
+        restart=restart,
+        on_epoch=on_epoch if verbose else None,
+    )
+    if speaks:
+        print(
+            f"{target}: clean error {card['clean_error']:.2f} % on {card['test_samples']} samples, "
+            f"{recipe.epochs} epochs in {card['seconds']:.0f} s"
+        )
+
+
+def _numbers(option: str, text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--{option} takes numbers separated by commas, got {text!r}") from None
+
+
+def _domains(dataset: Dataset, count: int | None) -> tuple[Samples, Samples]:
+    from ..train import Subset
+
+    whole = dataset.domain("train"), dataset.domain("test")
+    if count is None:
+        return whole
+    if count < 1:
+        raise ValueError(f"--samples must be at least 1, got {count}")
+    return Subset(whole[0], min(count, len(whole[0]))), Subset(whole[1], min(count, len(whole[1])))
+
+
+def _device(name: str | None) -> Any:
+    import torch
+
+    if name is None and torch.cuda.is_available():
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    try:
+        return torch.empty(0, device=name or "cpu").device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"cannot compute on device {name!r}: {str(error).splitlines()[0]}") from None
+
+
+def _sha256(path: Path) -> str:
+    import hashlib
+
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,327 @@
+"""The training loop: seeded by epoch, saved after every epoch, resumed exactly."""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from ..checkpoint import read_card, save_checkpoint, write_atomically
+from ..models import architecture
+from ..provenance import provenance
+from .processes import Team, join_team
+from .progress import Show, progress
+from .recipe import Recipe
+from .samples import Samples, augment, epoch_batches, read_batches
+
+Epoch = dict[str, float]
+
+
+class Diverged(ValueError):
+    """The loss stopped being a number; the message says what to change."""
+
+
+@dataclass
+class _Run:
+    """What a run is made of and how far it has come."""
+
+    model: nn.Module
+    recipe: Recipe
+    samples: Samples
+    seed: int
+    team: Team
+    workers: int
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    device: torch.device
+    epoch: int = 0
+    seconds: float = 0.0
+    history: list[Epoch] = field(default_factory=list)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "epoch": self.epoch,
+            "seconds": self.seconds,
+            "history": self.history,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.epoch, self.seconds, self.history = state["epoch"], state["seconds"], state["history"]
+
+
+def train(
+    model: nn.Module,
+    samples: Samples,
+    recipe: Recipe,
+    *,
+    out: str | Path,
+    test: Samples | None = None,
+    seed: int = 0,
+    facts: Mapping[str, Any] | None = None,
+    workers: int = 0,
+    restart: bool = False,
+    show_progress: bool = True,
+    on_epoch: Callable[[int, Epoch], None] | None = None,
+) -> dict[str, Any]:
+    """Train a network of `build_model`, on the device it is on, and write its checkpoint.
+
+    Shuffling, augmentation and the optimizer depend on the recipe, the seed and the epoch only. The whole
+    state is saved after each epoch beside `out`; a killed run that is started again goes on from there and
+    ends, at the same thread count, bit for bit where it would have ended. Started again after its end it
+    returns at once. On CUDA it computes in mixed precision. Under `torchrun` the processes share each batch.
+
+    Args:
+        model: The network; it is trained in place and left in eval mode.
+        samples: The training data.
+        recipe: How to train.
+        out: The checkpoint to write, `*.safetensors`.
+        test: Clean test data; its error goes into the card.
+        seed: Of shuffling and augmentation; the caller has seeded the network's initial weights.
+        facts: Further plain values for the card, such as the dataset's name. They are part of the run's
+            identity: a run with other facts does not go on from this one's state.
+        workers: Processes that read data ahead.
+        restart: Forget an earlier run's state or result instead of going on from it.
+        show_progress: Draw a progress bar where there is a terminal.
+        on_epoch: Called with the number of epochs done and `{"loss", "error", "lr"}` of the last one.
+
+    Returns:
+        The checkpoint's card.
+
+    Raises:
+        Diverged: The loss became infinite or NaN.
+        ValueError: `out` or its saved state belongs to a run with other settings.
+    """
+    out = Path(out)
+    if out.suffix != ".safetensors":
+        raise ValueError(f"a checkpoint's name ends in .safetensors, got {out}")
+    device = next(model.parameters()).device
+    with join_team(device) as team, ExitStack() as stack:
+        identity: dict[str, Any] = {
+            "architecture": {k: str(v) if k == "alpha" else v for k, v in architecture(model).items()},
+            "recipe": asdict(recipe),
+            "seed": seed,
+            "data": samples.fingerprint,
+            "samples": len(samples),
+            "processes": team.size,
+            "facts": dict(facts or {}),
+        }
+        saved = out.with_suffix(".training.pt")
+        if team.is_first:
+            _tidy(out, saved, restart=restart)
+        team.wait()
+        if out.exists():
+            card = read_card(out)
+            _check_same(out, card.get("run", {}), identity)
+            return card
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        run = _Run(
+            model=model,
+            recipe=recipe,
+            samples=samples,
+            seed=seed,
+            team=team,
+            workers=workers,
+            optimizer=recipe.make_optimizer(model),
+            scaler=torch.amp.GradScaler(device.type, enabled=device.type == "cuda"),
+            device=device,
+        )
+        if saved.exists():
+            run.load_state(_read_state(saved, identity, device))
+        team.wait()
+        parallel = DistributedDataParallel(model) if team.size > 1 else model
+        steps = len(_batches(run, 0)) if recipe.epochs else 0
+        show = stack.enter_context(
+            progress(steps * recipe.epochs, recipe.epochs, enabled=show_progress and team.is_first)
+        )
+        if team.is_first and recipe.epochs:
+            _write_state(saved, identity, run)  # a folder that cannot be written to is found out now
+        while run.epoch < recipe.epochs:
+            try:
+                _train_epoch(run, parallel, steps, show)
+            except Diverged:
+                saved.unlink(missing_ok=True)
+                raise
+            if team.is_first:
+                _write_state(saved, identity, run)
+                _warn_if_lost(run, identity["architecture"]["num_classes"])
+                if on_epoch is not None:
+                    on_epoch(run.epoch, run.history[-1])
+        model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        model.eval()
+        if team.is_first:
+            card = {
+                **dict(facts or {}),
+                "seed": seed,
+                "recipe": asdict(recipe),
+                "clean_error": None if test is None else clean_error(model, test, recipe.batch_size),
+                "test_samples": None if test is None else len(test),
+                "train_samples": len(samples),
+                "history": run.history,
+                "seconds": round(run.seconds, 1),
+                "run": identity,
+                "provenance": provenance(),
+            }
+            save_checkpoint(out, model, card)
+            saved.unlink(missing_ok=True)
+        team.wait()
+    return read_card(out)
+
+
+@torch.no_grad()
+def clean_error(model: nn.Module, samples: Samples, batch_size: int = 128) -> float:
+    """Return the percentage of samples that the model, put in eval mode, answers wrongly."""
+    model.eval()
+    device = next(model.parameters()).device
+    wrong = 0
+    for x, y in read_batches(samples, list(torch.arange(len(samples)).split(batch_size))):
+        wrong += int((model(x.to(device)).argmax(1).cpu() != y).sum())
+    return 100.0 * wrong / len(samples)
+
+
+def _tidy(out: Path, saved: Path, *, restart: bool) -> None:
+    """Take away what a killed run left half-written, the state of a finished one, and at a restart all."""
+    for name in (out.name, out.with_suffix(".json").name, saved.name):
+        for part in out.parent.glob(f".{name}.*.part"):
+            part.unlink(missing_ok=True)
+    if restart:
+        out.unlink(missing_ok=True)
+    if restart or out.exists():
+        saved.unlink(missing_ok=True)
+
+
+def _batches(run: _Run, epoch: int) -> list[Tensor]:
+    """Return this epoch's batches of indices, the same in every process."""
+    return epoch_batches(
+        len(run.samples),
+        run.recipe.batch_size,
+        generator=torch.Generator().manual_seed(_epoch_seed(run.seed, epoch)),
+        processes=run.team.size,
+    )
+
+
+def _epoch_seed(seed: int, epoch: int) -> int:
+    return (seed * 1_000_003 + epoch) % 2**63
+
+
+def _train_epoch(run: _Run, model: nn.Module, steps: int, show: Show) -> None:
+    recipe, device, team = run.recipe, run.device, run.team
+    begun = time.perf_counter()
+    batches = _batches(run, run.epoch)
+    augmenting = torch.Generator().manual_seed(_epoch_seed(run.seed, run.epoch) ^ (team.rank + 1) << 40)
+    totals = torch.zeros(3, dtype=torch.float64)
+    lr = recipe.lr
+    model.train()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(_epoch_seed(run.seed, run.epoch))
+        reader = read_batches(run.samples, [team.share(batch) for batch in batches], workers=run.workers)
+        for index, (batch, (x, y)) in enumerate(zip(batches, reader, strict=True)):
+            step = run.epoch * steps + index
+            lr = recipe.lr_at(step, steps * recipe.epochs)
+            for group in run.optimizer.param_groups:
+                group["lr"] = lr
+            x = augment(x.to(device), augmenting, crop_padding=recipe.crop_padding, flip=recipe.flip)
+            totals += _train_step(run, model, x, y.to(device), len(batch)).cpu()
+            if not math.isfinite(totals[0]):
+                raise Diverged(
+                    f"training diverged in epoch {run.epoch + 1} at lr {lr:g} "
+                    f"(loss {totals[0]}): {_advice(recipe)}"
+                )
+            show(step + 1, run.epoch + 1, *_averages(totals))
+    loss, error = _averages(team.total(totals.to(device)).cpu())
+    run.epoch += 1
+    run.seconds += time.perf_counter() - begun
+    run.history.append({"loss": loss, "error": error, "lr": lr})
+
+
+def _train_step(run: _Run, model: nn.Module, x: Tensor, y: Tensor, batch: int) -> Tensor:
+    """Take one step on this process's share of a batch; return its summed loss, errors and samples."""
+    if x.dim() == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    with torch.autocast(run.device.type, dtype=torch.float16, enabled=run.scaler.is_enabled()):
+        logits = model(x)
+    losses = F.cross_entropy(logits.float(), y, reduction="sum")
+    run.optimizer.zero_grad(set_to_none=True)
+    # Data-parallel training averages gradients over processes, whose shares may differ by a sample.
+    run.scaler.scale(losses * run.team.size / batch).backward()
+    run.scaler.step(run.optimizer)
+    run.scaler.update()
+    wrong = (logits.argmax(1) != y).sum()
+    return torch.stack([losses.detach().double(), wrong.double(), torch.full_like(wrong, len(y)).double()])
+
+
+def _averages(totals: Tensor) -> tuple[float, float]:
+    loss, wrong, count = totals.tolist()
+    return loss / count, 100.0 * wrong / count
+
+
+def _advice(recipe: Recipe) -> str:
+    smaller = 0.001 if recipe.optimizer == "adam" and recipe.lr > 0.001 else recipe.lr / 10
+    return f"{recipe.optimizer} with lr {recipe.lr:g} is too much here; try lr {smaller:g}"
+
+
+def _warn_if_lost(run: _Run, classes: int) -> None:
+    """Warn once, after the first epoch, where the model is worse than one that gives every class 1/n."""
+    guessing = math.log(max(classes, 2))
+    if run.epoch == 1 and run.history[-1]["loss"] > 2 * guessing:
+        warnings.warn(
+            f"the loss of the first epoch, {run.history[-1]['loss']:.3g}, is over twice that of guessing "
+            f"({guessing:.3g}): training may be diverging. {_advice(run.recipe)}",
+            stacklevel=3,
+        )
+
+
+def _write_state(path: Path, identity: dict[str, Any], run: _Run) -> None:
+    buffer = io.BytesIO()
+    torch.save({"identity": identity, **run.state()}, buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def _read_state(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        made_by = state["identity"]
+    except Exception as error:  # a damaged pickle can raise anything
+        raise ValueError(
+            f"{path} cannot be read as a training state ({error}); delete it or restart"
+        ) from None
+    _check_same(path, made_by, identity)
+    return state
+
+
+def _check_same(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+    """Raise where a file belongs to a run with other settings, naming the first that differs."""
+    flat = [_flatten(settings) for settings in (there, here)]
+    for name in sorted({*flat[0], *flat[1]}):
+        values = [settings.get(name, "unset") for settings in flat]
+        if values[0] != values[1]:
+            raise ValueError(
+                f"{path} belongs to a run with {name} {values[0]}, here it is {values[1]}; "
+                f"restart to replace it (--restart), or choose another file (--out)"
+            )
+
+
+def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": v for inner, v in _flatten(value).items()}
+        else:
+            flat[name] = list(value) if isinstance(value, tuple) else value
+    return flat

@@ -1,0 +1,130 @@
+"""Training data: what is asked of it, parts of it, its batches and their augmentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+
+
+class Samples(Protocol):
+    """What training asks of its data; the domains of `note_tta.data` have it."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def labels(self) -> Tensor:
+        """One class index a sample."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the content."""
+
+    def inputs(self, indices: Tensor, /) -> Tensor:
+        """Return the samples at these indices, `[n, ...]`, float32."""
+
+
+class Subset:
+    """A fixed random part of some samples, for runs smaller than the whole.
+
+    Args:
+        samples: The whole.
+        count: How many to keep.
+        seed: Which ones.
+    """
+
+    def __init__(self, samples: Samples, count: int, *, seed: int = 0) -> None:
+        if not 1 <= count <= len(samples):
+            raise ValueError(f"cannot take {count} of {len(samples)} samples")
+        order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))
+        self._samples = samples
+        self._indices = order[:count].sort().values
+        self.labels = samples.labels[self._indices]
+        self.fingerprint = f"{samples.fingerprint}/{count} of {len(samples)}, seed {seed}"
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def inputs(self, indices: Tensor, /) -> Tensor:
+        """Return the samples at these indices of the part."""
+        return self._samples.inputs(self._indices[indices])
+
+
+class _Batches(Dataset[tuple[Tensor, Tensor]]):
+    """Whole batches by number, so that a `DataLoader` keeps their order with any number of workers."""
+
+    def __init__(self, samples: Samples, batches: list[Tensor]) -> None:
+        self._samples = samples
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        indices = self._batches[number]
+        return self._samples.inputs(indices), self._samples.labels[indices]
+
+
+def read_batches(
+    samples: Samples, batches: list[Tensor], *, workers: int = 0
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield `(inputs, labels)` for each tensor of indices, read ahead by `workers` processes."""
+    loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
+        _Batches(samples, batches), batch_size=None, num_workers=workers
+    )
+    return iter(loader)
+
+
+def epoch_batches(
+    count: int, batch_size: int, *, generator: torch.Generator, processes: int = 1
+) -> list[Tensor]:
+    """Shuffle `count` samples into batches.
+
+    The last batch may be smaller; it is left out where it has fewer than two samples a process, which
+    BatchNorm cannot train on.
+
+    Example:
+        >>> [len(b) for b in epoch_batches(10, 4, generator=torch.Generator().manual_seed(0))]
+        [4, 4, 2]
+    """
+    batches = list(torch.randperm(count, generator=generator).split(batch_size))
+    if len(batches[-1]) < 2 * processes:
+        batches.pop()
+    if not batches:
+        raise ValueError(
+            f"{count} samples make no batch: each of {processes} processes needs at least two samples a step"
+        )
+    return batches
+
+
+def augment(x: Tensor, generator: torch.Generator, *, crop_padding: int = 0, flip: bool = False) -> Tensor:
+    """Crop each image at a random place of its padded self and mirror every other one.
+
+    The numbers are drawn on the CPU, so the same seed gives the same images on every device.
+
+    Args:
+        x: Images `[B, C, H, W]` in [0, 1].
+        generator: The only source of randomness.
+        crop_padding: Black pixels added on every side before the crop; 0 does not crop.
+        flip: Whether to mirror.
+    """
+    if not crop_padding and not flip:
+        return x
+    if x.dim() != 4:
+        raise ValueError(f"only images [B, C, H, W] can be cropped or flipped, got shape {tuple(x.shape)}")
+    batch, _, height, width = x.shape
+    rows, columns = torch.arange(height).expand(batch, -1), torch.arange(width).expand(batch, -1)
+    if crop_padding:
+        offsets = torch.randint(0, 2 * crop_padding + 1, (2, batch, 1), generator=generator)
+        rows, columns = rows + offsets[0], columns + offsets[1]
+        x = F.pad(x, (crop_padding,) * 4)
+    if flip:
+        mirrored = torch.rand(batch, 1, generator=generator) < 0.5
+        columns = torch.where(mirrored, columns.flip(1), columns)
+    rows, columns = rows.to(x.device), columns.to(x.device)
+    picked = torch.arange(batch, device=x.device)
+    return x[picked[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
