@@ -34,7 +34,7 @@ setup(
         Extension(
             "note_tta.nn._iabn",
             sources=["note_tta/nn/_iabn.c"],
-            depends=["note_tta/nn/_iabn.c"],
+            depends=["note_tta/nn/_iabn_isa.h"],
             extra_compile_args=[
                 "-O3",
                 "-std=gnu11",

@@ -41,20 +41,22 @@ class _IABN(_BatchNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise `x`; in train mode move the running statistics, as BatchNorm does."""
         self._check_input_dim(x)
-        training = self.training and self.track_running_stats
+        running_mean, running_var = self.running_mean, self.running_var
         momentum = 0.0 if self.momentum is None else self.momentum
-        if training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                momentum = 1.0 / float(self.num_batches_tracked)
-        use_batch = self.training or self.running_mean is None
+        if self.training:
+            if not self.track_running_stats:
+                running_mean = running_var = None
+            elif self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+                if self.momentum is None:
+                    momentum = 1.0 / float(self.num_batches_tracked)
         return kernels.iabn(
             x,
-            self.running_mean if training or not use_batch else None,
-            self.running_var if training or not use_batch else None,
+            running_mean,
+            running_var,
             self.weight,
             self.bias,
-            training=use_batch,
+            training=self.training or running_mean is None,
             momentum=momentum,
             eps=self.eps,
             alpha=self.alpha,

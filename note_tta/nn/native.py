@@ -1,0 +1,147 @@
+"""Loads the fused kernel, a shared object in plain C, and hands it tensors as packed pointers."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SWITCH = "NOTE_TTA_KERNEL"
+_FLOATS_PER_THREAD = 16384
+# `Request` in _iabn.c: 13 pointers; batch, channels, positions; eps, alpha; rows, training, correction, threads.
+# One packed record costs a third of what ctypes takes for as many arguments.
+_REQUEST = struct.Struct("13P3q2f4i")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The kernel of this process, or why there is none.
+
+    Attributes:
+        forward: The C function that answers, None where there is no kernel.
+        backward: The C function that differentiates.
+        reason: Why the kernel is active or not, for a person.
+        switched_off: Whether the environment asks for the plain formula.
+        path: Where the shared object is looked for.
+        isa: The instruction set chosen: `base`, `avx2` or `avx512`.
+        threads: Whose threads the kernel runs on, for a person.
+    """
+
+    forward: Any
+    backward: Any
+    reason: str
+    path: Path
+    switched_off: bool = False
+    isa: str = ""
+    threads: str = ""
+
+    @property
+    def active(self) -> bool:
+        """Whether the fast path can be taken."""
+        return self.forward is not None
+
+
+@functools.cache
+def kernel() -> Kernel:
+    """The kernel, loaded once a process; never raises.
+
+    Example:
+        >>> kernel() is kernel()
+        True
+    """
+    return load(Path(__file__).with_name("_iabn.so"))
+
+
+def load(path: Path) -> Kernel:
+    """Load the shared object at `path`, unless the environment variable `NOTE_TTA_KERNEL` is `off`.
+
+    Example:
+        >>> load(Path("nowhere/_iabn.so")).reason
+        'nowhere/_iabn.so does not exist: the install found no working C compiler'
+    """
+    if os.environ.get(SWITCH, "").lower() in ("0", "off", "no"):
+        reason = f"switched off by the environment variable {SWITCH}"
+        return Kernel(None, None, reason, path, switched_off=True)
+    if not path.exists():
+        return Kernel(None, None, f"{path} does not exist: the install found no working C compiler", path)
+    try:
+        library = ctypes.CDLL(str(path))
+        library.iabn_setup.argtypes = [ctypes.c_void_p] * 3
+        library.iabn_isa.restype = ctypes.c_char_p
+        forward, backward = library.iabn_forward, library.iabn_backward
+        forward.argtypes, forward.restype = [ctypes.c_char_p], None
+        backward.argtypes, backward.restype = [ctypes.c_char_p], ctypes.c_int
+        addresses, threads = _torch_threads()
+        library.iabn_setup(*addresses)
+        isa = library.iabn_isa().decode()
+    except (OSError, AttributeError) as error:
+        return Kernel(None, None, f"{path} cannot be loaded: {error}", path)
+    return Kernel(forward, backward, f"loaded from {path}", path, isa=isa, threads=threads)
+
+
+def _torch_threads() -> tuple[tuple[int | None, ...], str]:
+    """The addresses of the OpenMP runtime that torch itself runs on, so that both use one pool of threads."""
+    names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+    for library in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
+        path = Path(torch.__file__).parent / "lib" / library
+        if not path.exists():
+            continue
+        try:
+            torch_cpu = ctypes.CDLL(str(path))
+            found = tuple(ctypes.cast(getattr(torch_cpu, name), ctypes.c_void_p).value for name in names)
+        except (OSError, AttributeError):
+            continue
+        return found, "torch's own (OpenMP)"
+    return (None, None, None), "one, for torch's OpenMP runtime was not found"
+
+
+def request(
+    x: Tensor,
+    out: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    layer: tuple[Tensor | None, Tensor | None],
+    instances: tuple[Tensor, Tensor] | None,
+    settings: tuple[float, float, int],
+    *,
+    batch: tuple[Tensor, Tensor] | None = None,
+    training: bool = False,
+    grad: Tensor | None = None,
+    grad_affine: tuple[Tensor, Tensor] | None = None,
+) -> bytes:
+    """A call of the kernel as C reads it. The caller keeps every tensor alive until the call returns."""
+    shape = x.shape
+    floats = x.numel()
+    mean, var = layer
+    eps, alpha, correction = settings
+    return _REQUEST.pack(
+        x.data_ptr(),
+        0 if grad is None else grad.data_ptr(),
+        0 if out is None else out.data_ptr(),
+        0 if weight is None else weight.data_ptr(),
+        0 if bias is None else bias.data_ptr(),
+        0 if mean is None else mean.data_ptr(),
+        0 if var is None else var.data_ptr(),
+        0 if batch is None else batch[0].data_ptr(),
+        0 if batch is None else batch[1].data_ptr(),
+        0 if instances is None else instances[0].data_ptr(),
+        0 if instances is None else instances[1].data_ptr(),
+        0 if grad_affine is None else grad_affine[0].data_ptr(),
+        0 if grad_affine is None else grad_affine[1].data_ptr(),
+        shape[0],
+        shape[1],
+        floats // (shape[0] * shape[1]),
+        eps,
+        alpha,
+        not x.is_contiguous(),
+        training,
+        correction,
+        min(torch.get_num_threads(), 1 + floats // _FLOATS_PER_THREAD),
+    )
