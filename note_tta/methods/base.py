@@ -50,9 +50,7 @@ class Method(ABC):
         adapted: dict[str, Tensor] | None = None,
         parts: dict[str, Stateful] | None = None,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
-        self.model = model
+        self.model = checked_module(model)
         self.counters = {"samples": 0, "updates": 0, "rejected_samples": 0, "rejected_updates": 0}
         self._adapted = adapted or {}
         self._parts = parts or {}
@@ -261,6 +259,13 @@ class Method(ABC):
                 tensor.copy_(state["model"][name])
         self.counters.update({name: int(count) for name, count in state["counters"].items()})
         self._progress = int(state["progress"])
+
+
+def checked_module(model: nn.Module) -> nn.Module:
+    """`model`, or a `TypeError` where it is not an `nn.Module`."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
+    return model
 
 
 def _usable(x: Tensor) -> Tensor | None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from .augment import random_view
-from .base import Method, Stateful
+from .base import Method, Stateful, checked_module
 from .norm import batch_statistics, find_norm_layers, gradients_for
 
 
@@ -52,7 +52,7 @@ class CoTTA(Method):
             raise ValueError(f"augmentations must be at least 1, got {augmentations}")
         self.p_th, self.augmentations, self.ema, self.restore = p_th, augmentations, ema, restore
         self.generator = torch.Generator() if generator is None else generator
-        self._source = copy.deepcopy(model).eval().requires_grad_(False)
+        self._source = copy.deepcopy(checked_module(model)).eval().requires_grad_(False)
         self._teacher = copy.deepcopy(self._source)
         self._layers = [find_norm_layers(m) for m in (model, self._source, self._teacher)]
         parameters: dict[str, Tensor] = dict(model.named_parameters())

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import Method
+from .base import Method, checked_module
 
 
 class LAME(Method):
@@ -36,8 +36,7 @@ class LAME(Method):
         self.neighbours = neighbours
         self.max_steps = max_steps
         self.classifier = last_linear(model) if classifier is None else classifier
-        named = dict(model.named_modules())
-        if self.classifier not in named:
+        if self.classifier not in dict(model.named_modules()):
             raise ValueError(f"the model has no module {self.classifier!r} to take features from")
         super().__init__(model)
 
@@ -61,7 +60,7 @@ class LAME(Method):
 
 def last_linear(model: nn.Module) -> str:
     """The name of the last `nn.Linear` of a model."""
-    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    names = [name for name, module in checked_module(model).named_modules() if isinstance(module, nn.Linear)]
     if not names:
         raise ValueError(
             f"{type(model).__name__} has no nn.Linear: name the module after the features with classifier=…"

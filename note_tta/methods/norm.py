@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..nn import IABN1d, IABN2d, IABN3d, kernels
+from .base import checked_module
 
 NormLayers = dict[str, _BatchNorm]
 
 
 def find_norm_layers(model: nn.Module) -> NormLayers:
     """The BatchNorm layers (IABN among them) of `model`, by name; none where it has none."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
+    named = checked_module(model).named_modules()
+    return {name: module for name, module in named if isinstance(module, _BatchNorm)}
 
 
 def norm_layers(model: nn.Module, *, running: bool = False) -> NormLayers:
