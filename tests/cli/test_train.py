@@ -1,0 +1,123 @@
+"""`note-tta train` on the embedded digits."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from note_tta.checkpoint import load_checkpoint
+from note_tta.cli import app
+from note_tta.models import build_model
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["train", "--dataset", "digits", "--width", "2", "--samples", "80", "--epochs", "1"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The command may set the number of threads; give it back."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_default_place_and_card(tmp_path):
+    result = run(*SMALL, "--norm", "iabn", "--seed", 3, "--data-root", tmp_path, "--alpha", 2, "--threads", 1)
+    assert result.exit_code == 0, result.output
+    path = tmp_path / "models" / "digits-digits_cnn-iabn-seed3.safetensors"
+    assert str(path) in result.output
+    assert "clean error" in result.output
+    model, card = load_checkpoint(path)
+    assert (card["dataset"], card["model"], card["norm"], card["seed"]) == ("digits", "digits_cnn", "iabn", 3)
+    assert card["architecture"]["alpha"] == 2
+    assert card["recipe"]["epochs"] == 1
+    assert card["recipe"]["lr"] == 0.1
+    assert card["train_samples"] == card["test_samples"] == 80
+    assert model.fc.in_features == 8
+
+
+def test_options_reach_the_recipe(tmp_path):
+    options = ["--lr", 0.02, "--batch-size", 16, "--optimizer", "adam", "--weight-decay", 0.1]
+    out = tmp_path / "a.safetensors"
+    result = run(
+        *SMALL, *options, "--schedule", "constant", "--mean", "0.5", "--std", "0.25", "--out", out, "-v"
+    )
+    assert result.exit_code == 0, result.output
+    assert "epoch 1/1: loss" in result.stderr
+    card = json.loads((tmp_path / "a.json").read_text())
+    recipe = card["recipe"]
+    assert (recipe["lr"], recipe["batch_size"], recipe["optimizer"]) == (0.02, 16, "adam")
+    assert (recipe["weight_decay"], recipe["schedule"]) == (0.1, "constant")
+    assert (card["architecture"]["mean"], card["architecture"]["std"]) == ([0.5], [0.25])
+
+
+def test_fine_tune_batchnorm_weights_with_iabn(tmp_path):
+    torch.save(build_model("digits_cnn", 10, width=2).state_dict(), tmp_path / "w.pt")
+    out = tmp_path / "a.safetensors"
+    assert run(*SMALL, "--norm", "iabn", "--init", tmp_path / "w.pt", "--out", out).exit_code == 0
+    card = json.loads((tmp_path / "a.json").read_text())
+    assert card["init"]["file"] == "w.pt"
+    assert len(card["init"]["sha256"]) == 64
+
+
+def test_epochs_0_wraps_weights(tmp_path):
+    weights = build_model("digits_cnn", 10, width=2).state_dict()
+    torch.save(weights, tmp_path / "w.pt")
+    out = tmp_path / "a.safetensors"
+    assert run(*SMALL, "--epochs", 0, "--init", tmp_path / "w.pt", "--out", out).exit_code == 0
+    loaded = load_checkpoint(out)[0].state_dict()
+    assert all(torch.equal(loaded[name], weights[name]) for name in weights)
+
+
+def test_new_head(tmp_path):
+    torch.save(build_model("digits_cnn", 5, width=2).state_dict(), tmp_path / "w.pt")
+    out = tmp_path / "a.safetensors"
+    with pytest.raises(ValueError, match="tells 5 classes apart, the model 10"):
+        run(*SMALL, "--init", tmp_path / "w.pt", "--out", out)
+    assert run(*SMALL, "--init", tmp_path / "w.pt", "--new-head", "--out", out).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--dataset", "cats"], "unknown dataset 'cats'"),
+        (["--model", "vgg"], "unknown model 'vgg'"),
+        (["--norm", "gn"], "norm must be 'bn' or 'iabn'"),
+        (["--epochs", "0"], "--epochs 0 keeps the initial weights as they are: give them by --init"),
+        (["--lr", "-1"], "lr must be positive"),
+        (["--samples", "0"], "--samples must be at least 1, got 0"),
+        (["--threads", "0"], "threads must be at least 1, got 0"),
+        (["--mean", "a,b", "--std", "1"], "--mean takes numbers separated by commas, got 'a,b'"),
+        (["--device", "toaster"], "cannot compute on device 'toaster'"),
+    ],
+)
+def test_bad_options(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        run(*SMALL, "--out", tmp_path / "a.safetensors", *options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path):
+    command = [sys.executable, "-c", "from note_tta.cli import main; main()", *SMALL, "--init", "nowhere.pt"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 2
+    assert done.stderr == "error: no such file: nowhere.pt\n"
+
+
+def test_help_does_not_import_torch():
+    code = (
+        "import sys; from typer.testing import CliRunner; from note_tta.cli import app; "
+        "r = CliRunner().invoke(app, ['train', '--help']); "
+        "assert r.exit_code == 0 and '--norm' in r.output, r.output; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT)})
