@@ -64,6 +64,17 @@ def save_checkpoint(path: str | Path, model: nn.Module, card: Mapping[str, Any])
     write_atomically(path.with_suffix(".json"), (text + "\n").encode())
 
 
+def restore_card(path: str | Path) -> dict[str, Any]:
+    """Write the readable card anew from the one in the weights' header where the two differ; return it."""
+    path = _named(path)
+    card = read_card(path)
+    text = (json.dumps(card, indent=2) + "\n").encode()
+    beside = path.with_suffix(".json")
+    if not beside.is_file() or beside.read_bytes() != text:
+        write_atomically(beside, text)
+    return card
+
+
 def read_card(path: str | Path) -> dict[str, Any]:
     """Return a checkpoint's card without reading its weights."""
     path = _named(path)

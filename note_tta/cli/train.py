@@ -59,12 +59,14 @@ def train(
 
         torchrun --nproc-per-node 2 --no-python note-tta train --dataset cifar10
     """
+    from dataclasses import replace
+
     import torch
 
     from ..checkpoint import load_weights
     from ..data import open_dataset, resolve_root
     from ..models import DEFAULT_MODEL, build_model
-    from ..train import RECIPES, Recipe
+    from ..train import RECIPES
     from ..train import train as run_training
 
     if threads is not None:
@@ -80,8 +82,8 @@ def train(
         "weight_decay": weight_decay,
         "schedule": schedule,
     }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    recipe = Recipe(**{**RECIPES[dataset].__dict__, **chosen})
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    recipe = replace(RECIPES[dataset], **chosen)
     if init is None and recipe.epochs == 0:
         raise ValueError("--epochs 0 keeps the initial weights as they are: give them by --init")
     if init is None and recipe.pretrained and not from_scratch:
@@ -90,17 +92,17 @@ def train(
             "or say --from-scratch"
         )
     name = model or DEFAULT_MODEL[dataset]
+    shape = {"width": width, "mean": _numbers("mean", mean), "std": _numbers("std", std)}
+    given_shape = {option: value for option, value in shape.items() if value is not None}
     torch.manual_seed(seed)
     network = build_model(
         name,
         len(opened.classes),
         norm=norm,
-        width=width,
         in_channels=opened.input_shape[0],
-        mean=_numbers("mean", mean),
-        std=_numbers("std", std),
         alpha=alpha,
         correction=correction,
+        **(_inherited(init) | given_shape),
     )
     facts: dict[str, Any] = {"dataset": dataset, "model": name, "norm": norm, "init": None}
     if init is not None:
@@ -132,6 +134,19 @@ def train(
             f"{target}: clean error {card['clean_error']:.2f} % on {card['test_samples']} samples, "
             f"{recipe.epochs} epochs in {card['seconds']:.0f} s"
         )
+
+
+def _inherited(init: Path | None) -> dict[str, Any]:
+    """Return the width and input normalisation of a checkpoint of ours that training starts from."""
+    from ..checkpoint import read_card
+
+    if init is None or init.suffix != ".safetensors":
+        return {}
+    try:
+        card = read_card(init)
+    except ValueError:  # weights from elsewhere
+        return {}
+    return {option: card["architecture"][option] for option in ("width", "mean", "std")}
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:

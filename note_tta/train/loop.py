@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from ..checkpoint import read_card, save_checkpoint, write_atomically
+from ..checkpoint import read_card, restore_card, save_checkpoint, write_atomically
 from ..models import architecture
 from ..provenance import provenance
 from .processes import Team, join_team
@@ -127,9 +127,8 @@ def train(
             _tidy(out, saved, restart=restart)
         team.wait()
         if out.exists():
-            card = read_card(out)
-            _check_same(out, card.get("run", {}), identity)
-            return card
+            _check_same(out, read_card(out).get("run", {}), identity)
+            return restore_card(out) if team.is_first else read_card(out)
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         run = _Run(
             model=model,

@@ -68,6 +68,18 @@ def test_fine_tune_batchnorm_weights_with_iabn(tmp_path):
     assert len(card["init"]["sha256"]) == 64
 
 
+def test_width_and_normalisation_follow_a_checkpoint_of_ours(tmp_path):
+    plain, tuned = tmp_path / "bn.safetensors", tmp_path / "iabn.safetensors"
+    assert run(*SMALL, "--mean", "0.4", "--std", "0.2", "--out", plain).exit_code == 0
+    without_width = [option for option in SMALL if option not in ("--width", "2")]
+    assert run(*without_width, "--norm", "iabn", "--init", plain, "--out", tuned).exit_code == 0
+    card = load_checkpoint(tuned)[1]["architecture"]
+    assert (card["width"], card["mean"], card["std"], card["norm"]) == (2, [0.4], [0.2], "iabn")
+    other = run(*SMALL, "--init", plain, "--mean", "0.1", "--std", "1", "--out", tmp_path / "c.safetensors")
+    assert other.exit_code == 0
+    assert load_checkpoint(tmp_path / "c.safetensors")[1]["architecture"]["mean"] == [0.1]
+
+
 def test_epochs_0_wraps_weights(tmp_path):
     weights = build_model("digits_cnn", 10, width=2).state_dict()
     torch.save(weights, tmp_path / "w.pt")

@@ -132,6 +132,14 @@ def test_a_finished_run_returns_at_once(tmp_path):
     assert out.stat().st_mtime_ns == stamp
 
 
+def test_killed_between_weights_and_readable_card(tmp_path):
+    out = tmp_path / "a.safetensors"
+    card = train(network(), Squares(), RECIPE, out=out)
+    (tmp_path / "a.json").write_text("{}")
+    assert train(network(), Squares(), RECIPE, out=out) == card
+    assert json.loads((tmp_path / "a.json").read_text()) == card
+
+
 def test_another_runs_files_are_not_taken_over(tmp_path):
     out = tmp_path / "a.safetensors"
     train(network(), Squares(), RECIPE, out=out)
