@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from note_tta.checkpoint import load_checkpoint
 from note_tta.cli import app
 from note_tta.models import build_model
+from note_tta.train import RECIPES
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["train", "--dataset", "digits", "--width", "2", "--samples", "80", "--epochs", "1"]
@@ -95,6 +97,16 @@ def test_new_head(tmp_path):
     with pytest.raises(ValueError, match="tells 5 classes apart, the model 10"):
         run(*SMALL, "--init", tmp_path / "w.pt", "--out", out)
     assert run(*SMALL, "--init", tmp_path / "w.pt", "--new-head", "--out", out).exit_code == 0
+
+
+def test_a_recipe_that_starts_from_imagenet_weights_asks_for_them(tmp_path, monkeypatch):
+    monkeypatch.setitem(RECIPES, "digits", replace(RECIPES["digits"], pretrained=True))
+    out = tmp_path / "a.safetensors"
+    with pytest.raises(
+        ValueError, match="starts from ImageNet weights: give them by --init, or say --from-scr"
+    ):
+        run(*SMALL, "--out", out)
+    assert run(*SMALL, "--out", out, "--from-scratch").exit_code == 0
 
 
 @pytest.mark.parametrize(
