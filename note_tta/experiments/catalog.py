@@ -222,16 +222,16 @@ EXPERIMENTS = {
     for experiment in (
         Experiment(
             "table1",
-            "Error on corrupted images, temporally correlated and i.i.d.",
+            "Table 1: error on corrupted images",
             "table",
             _CORRUPTED,
             (*METHOD_ROWS, "note_iid"),
             _BOTH,
         ),
-        Experiment("table2", "Error on real streams", "table", _REAL, METHOD_ROWS),
+        Experiment("table2", "Table 2: error on real streams", "table", _REAL, METHOD_ROWS),
         Experiment(
             "table3",
-            "Ablation: what IABN and PBRS each do",
+            "Table 3: what IABN and PBRS each do",
             "table",
             ("cifar10", "cifar100"),
             ABLATION_ROWS,
@@ -240,7 +240,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             "table-iabn-star",
-            "BatchNorm replaced by IABN at test time (IABN*)",
+            "Table IABN*: BatchNorm replaced by IABN at test time",
             "table",
             ("cifar10", "cifar100"),
             ("source", "iabn_star", "iabn", "iabn_star_pbrs", "note"),
@@ -249,7 +249,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             "table-domains",
-            "Error by domain",
+            "Tables by domain",
             "domains",
             (*_CORRUPTED, "harth", "extrasensory"),
             (*METHOD_ROWS, "note_iid"),
@@ -258,7 +258,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             "table-mnist",
-            "Error on MNIST-C by corruption",
+            "Table MNIST-C: error by corruption",
             "domains",
             ("mnist",),
             (*METHOD_ROWS, "note_iid"),
@@ -266,29 +266,47 @@ EXPERIMENTS = {
         ),
         Experiment(
             "table-source",
-            "Error of the source model on the source and on the targets",
+            "Source error: the source model at home and away",
             "source",
             (*_REAL, "hapt", "cifar10", "cifar100", "imagenet", "mnist"),
             ("source", "iabn"),
         ),
-        Experiment("table-hapt", "Error on HAPT's real streams by user", "domains", ("hapt",), METHOD_ROWS),
-        Experiment("figure2", "I.i.d. against correlated streams", "bars", ("cifar10",), METHOD_ROWS, _BOTH),
         Experiment(
-            "figure4", "Streams by concentration δ", "streams", ("cifar10",), ("stream",), points=_DELTAS
+            "table-hapt", "Table HAPT: error on real streams by user", "domains", ("hapt",), METHOD_ROWS
         ),
         Experiment(
-            "figure5a", "Error against concentration δ", "sweep", ("cifar10",), METHOD_ROWS, points=_DELTAS
+            "figure2", "Figure 2: i.i.d. against correlated streams", "bars", ("cifar10",), METHOD_ROWS, _BOTH
+        ),
+        Experiment(
+            "figure4",
+            "Figure 4: streams by concentration δ",
+            "streams",
+            ("cifar10",),
+            ("stream",),
+            points=_DELTAS,
+        ),
+        Experiment(
+            "figure5a",
+            "Figure 5a: error against concentration δ",
+            "sweep",
+            ("cifar10",),
+            METHOD_ROWS,
+            points=_DELTAS,
         ),
         Experiment(
             "figure5b",
-            "Error against batch or memory size",
+            "Figure 5b: error against batch or memory size",
             "sweep",
             ("cifar10",),
             METHOD_ROWS,
             points=_SIZES,
         ),
         Experiment(
-            "figure-realtime", "Cumulative error over a real stream", "curves", (*_REAL, "hapt"), METHOD_ROWS
+            "figure-realtime",
+            "Real-time figures: cumulative error over a real stream",
+            "curves",
+            (*_REAL, "hapt"),
+            METHOD_ROWS,
         ),
     )
 }

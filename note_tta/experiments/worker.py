@@ -176,16 +176,18 @@ def find_checkpoint(cell: Cell, folder: Path) -> Path:
             raise FileNotFoundError(f"no checkpoint {path}")
         return path
     norm = "bn" if cell.norm == "iabn*" else cell.norm
-    width = "" if cell.width is None else f"-w{cell.width}"
-    names = [f"{cell.dataset}-{cell.model}{width}-{norm}-seed{seed}.safetensors" for seed in (cell.seed, 0)]
+    widths = [""] if cell.width is None else [f"-w{cell.width}", ""]
+    names = [
+        f"{cell.dataset}-{cell.model}{width}-{norm}-seed{seed}.safetensors"
+        for seed in dict.fromkeys((cell.seed, 0))
+        for width in widths
+    ]
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    command = f"note-tta train {cell.dataset} --model {cell.model} --norm {norm}"
-    command += "" if cell.width is None else f" --width {cell.width}"
-    raise FileNotFoundError(
-        f"no source model {' or '.join(dict.fromkeys(names))} in {folder}; train it with: {command}"
-    )
+    command = f"note-tta train --dataset {cell.dataset} --model {cell.model} --norm {norm}"
+    command += "" if cell.width is None else f" --width {cell.width} --out {folder / names[-2]}"
+    raise FileNotFoundError(f"no source model {' or '.join(names)} in {folder}; train it with: {command}")
 
 
 def stream_order(cell: Cell, labels: Tensor) -> Tensor:

@@ -1,0 +1,114 @@
+"""What `run` and `reproduce` share: settings from options, and running cells under a person's eyes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..experiments.cell import Cell
+    from ..experiments.store import Store
+    from ..experiments.worker import Settings
+
+__all__ = ["parse_options", "run_and_report", "settings"]
+
+
+def settings(
+    data_root: Path | None, models: Path | None, workers: int | None, device: str | None, ray: str | None
+) -> Settings:
+    """Settings for workers that share this machine's cores evenly."""
+    import torch
+
+    from ..experiments.pool import available_cores
+    from ..experiments.worker import Settings
+
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    cores = available_cores()
+    threads = 1 if ray is not None and workers is None else max(1, cores // (workers or cores))
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.device(chosen)
+    except RuntimeError as error:
+        raise ValueError(f"unknown device {chosen!r}") from error
+    return Settings(
+        data_root=None if data_root is None else str(data_root.resolve()),
+        models=None if models is None else str(models.resolve()),
+        threads=threads,
+        device=chosen,
+    )
+
+
+def parse_options(pairs: Sequence[str], option: str) -> dict[str, Any]:
+    """Read `name=value` pairs; a value is a number or a truth value where it looks like one.
+
+    Example:
+        >>> parse_options(["lr=5e-4", "memory=reservoir", "interval=32"], "--set")
+        {'lr': 0.0005, 'memory': 'reservoir', 'interval': 32}
+    """
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not name or not equals:
+            raise ValueError(f"{option} takes name=value, got {pair!r}")
+        parsed[name.replace("-", "_")] = _value(text)
+    return parsed
+
+
+def run_and_report(
+    cells: Sequence[Cell], store: Store, where: Settings, workers: int | None, ray: str | None
+) -> None:
+    """Run cells with a progress bar; a stop by hand is clean, and failed cells are an error at the end."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from ..experiments.runner import make_backend, run_cells
+
+    console = Console(stderr=True)
+    waiting = sum(cell not in store for cell in cells)
+    bar = Progress(
+        TextColumn("cells"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
+    task = bar.add_task("cells", total=waiting)
+    try:
+        with bar:
+            tally = run_cells(
+                cells,
+                store,
+                where,
+                lambda: make_backend(where, workers, ray),
+                lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
+                lambda: bar.advance(task),
+            )
+    except KeyboardInterrupt:
+        done = sum(cell in store for cell in cells)
+        typer.echo(
+            f"stopped: {done} of {len(cells)} cells are done; give the same command to go on", err=True
+        )
+        raise typer.Exit(130) from None
+    if tally.failed:
+        cell, message = tally.failed[0]
+        raise ValueError(
+            f"{len(tally.failed)} of {len(cells)} cells failed; the first, {cell.describe()}: {message}"
+        )
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

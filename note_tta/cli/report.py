@@ -1,0 +1,28 @@
+"""`note-tta report`: results as tables, figures and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Argument(help="Folder of results.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("report"),
+) -> None:
+    """Write Markdown, LaTeX and SVG, and one page that holds everything.
+
+    The same results give the same files, byte for byte. Example:
+
+        note-tta report results --out report
+    """
+    from ..report.build import build_report
+
+    written = build_report(results, out)
+    pictures = sum(path.suffix == ".svg" for path in written)
+    typer.echo(f"{out / 'index.html'}: the page; beside it results.md, tables.tex and {pictures} figures")

@@ -1,0 +1,142 @@
+"""`note-tta run`: one method on one stream, of the paper's data or your own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ._variadic import variadic
+
+app = typer.Typer(add_completion=False)
+
+_COMMAND = variadic({"--domains": lambda word: True}, {"--ray": "local"})
+
+
+@app.command(cls=_COMMAND)
+def run(
+    method: Annotated[
+        str, typer.Option(help="source bn_stats onda pl tent lame cotta note note_iid.")
+    ] = "note",
+    dataset: Annotated[str | None, typer.Option(help="Dataset, such as cifar10 or hapt.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Your own data: a folder of images by class, or an npz of x and y.")
+    ] = None,
+    domains: Annotated[list[str] | None, typer.Option(help="Corruptions or users; by default all.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Network, or module:function of your own; by default the paper's.")
+    ] = None,
+    norm: Annotated[
+        str | None,
+        typer.Option(help="bn, iabn, or iabn* to convert a BatchNorm model; by default the paper's."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Weights; by default those that `note-tta train` made.")
+    ] = None,
+    width: Annotated[int | None, typer.Option(help="Channels of the network's first stage.")] = None,
+    stream: Annotated[
+        str | None, typer.Option(help="dirichlet, iid, sorted or chronological; by default the paper's.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Concentration of the Dirichlet stream.")] = 0.1,
+    batch_size: Annotated[int, typer.Option(help="Samples a call.")] = 64,
+    seed: Annotated[int, typer.Option(help="Of the stream, the method and the source model.")] = 0,
+    samples: Annotated[int | None, typer.Option(help="Only each domain's first so many samples.")] = None,
+    set_option: Annotated[
+        list[str] | None, typer.Option("--set", help="Of the method or of IABN, such as lr=5e-4 or alpha=2.")
+    ] = None,
+    data_option: Annotated[list[str] | None, typer.Option(help="Of the dataset, such as severity=3.")] = None,
+    results: Annotated[Path, typer.Option(help="Folder of results, one file a cell.")] = Path("results"),
+    models: Annotated[Path | None, typer.Option(help="Source models; by default <data root>/models.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Where the datasets are.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; by default one a core.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where models run; by default CUDA if present.")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="[ADDRESS]", help="Run on Ray: on this machine, or the cluster at an address."),
+    ] = None,
+) -> None:
+    """Run one method on one stream, domain by domain, each from the source model. Examples:
+
+    note-tta run --dataset cifar10 --model resnet20 --method note --domains fog frost
+
+    note-tta run --dataset hapt --method tent --stream iid
+
+    note-tta run --model my_package:make_model --data folder/ --method note --norm 'iabn*'
+    """
+    if (dataset is None) == (data is None):
+        raise ValueError("name the data: --dataset for one of the paper's, or --data for your own")
+
+    from ..experiments.cell import Cell, options
+    from ..experiments.store import Store
+    from ..experiments.worker import Worker
+    from ..methods import METHODS
+    from ..models import DEFAULT_MODEL
+    from ._cells import parse_options, run_and_report, settings
+
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
+    if data is not None and model is None:
+        raise ValueError("--data needs --model module:function, or --model NAME with --checkpoint")
+    given = parse_options(set_option or [], "--set")
+    of_norm: dict[str, Any] = {key: given.pop(key) for key in ("alpha", "correction") if key in given}
+    name = dataset if dataset is not None else str(data)
+    where = settings(data_root, models, workers, device, ray)
+    own = model is not None and ":" in model
+    probe = Cell(
+        name, "", method, "iid", data_options=options(parse_options(data_option or [], "--data-option"))
+    )
+    opened = Worker(where).dataset(probe)
+    for domain in domains or ():
+        if domain not in opened.domains:
+            raise ValueError(f"{name} has no domain {domain!r}; it has {', '.join(opened.domains)}")
+    order = stream or opened.stream
+    cells = [
+        Cell(
+            dataset=name,
+            domain=domain,
+            method=method,
+            stream=order,
+            seed=seed,
+            model=model or DEFAULT_MODEL[name],
+            norm=norm or ("bn" if own else _usual_norm(method)),
+            delta=delta if order == "dirichlet" else None,
+            batch_size=batch_size,
+            samples=samples,
+            width=width,
+            checkpoint="" if checkpoint is None else str(checkpoint),
+            method_options=options({**_usual_options(method, name), **given}),
+            norm_options=options(of_norm),
+            data_options=probe.data_options,
+        )
+        for domain in domains or opened.targets
+    ]
+    store = Store(results)
+    if own or data is not None:
+        for cell in cells:
+            store.path(cell).unlink(missing_ok=True)  # what is behind these names may have changed
+    run_and_report(cells, store, where, workers, ray)
+
+    errors = []
+    typer.echo(f"{'domain':<24} {'error':>7} {'samples':>9} {'seconds':>9}")
+    for cell in cells:
+        result = store.load(cell).result
+        errors.append(result["error"])
+        typer.echo(
+            f"{cell.domain:<24} {result['error']:>6.1f}% {result['samples']:>9,} {result['seconds']:>9.1f}"
+        )
+    if len(errors) > 1:
+        typer.echo(f"{'mean':<24} {sum(errors) / len(errors):>6.1f}%")
+    typer.echo(f"Results are in {results}")
+
+
+def _usual_norm(method: str) -> str:
+    from ..experiments.catalog import VARIANTS
+
+    return VARIANTS[method].norm
+
+
+def _usual_options(method: str, dataset: str) -> dict[str, object]:
+    from ..experiments.catalog import CORRELATED, template_for
+
+    return dict(template_for(dataset, method).method_options) if dataset in CORRELATED else {}

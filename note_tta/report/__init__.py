@@ -1,0 +1,1 @@
+"""From results to what people look at: tables beside the paper's, figures, and one page."""

@@ -1,0 +1,253 @@
+"""The paper's claims, each held against results: held, not held, or not measured, with the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ..experiments.catalog import BASELINES, METHOD_ROWS, TITLES, VARIANTS, Point
+from ..experiments.paper import paper_number
+from .results import Results, Score, Setup
+from .tables import stream_title
+from .text import number
+
+__all__ = ["CLAIMS", "Claim", "Ordering", "check_claims", "orderings"]
+
+Verdict = Literal["held", "not held", "not measured"]
+
+STEADY_POINTS = 3.0
+COMPETITIVE_POINTS = 1.0
+_TOGETHER = {"note": "IABN+PBRS"}
+
+CLAIMS = {
+    "i": "On correlated streams BN Stats, PL, TENT and CoTTA are worse than Source.",
+    "ii": "On correlated streams NOTE beats Source and every baseline.",
+    "iii": f"NOTE's correlated and i.i.d. errors differ by less than {STEADY_POINTS:g} points.",
+    "iv": "IABN and PBRS each help alone, and most together.",
+    "v": "PBRS is at least as good as plain reservoir sampling (RS).",
+    "vi": f"On i.i.d. streams NOTE* is within {COMPETITIVE_POINTS:g} point of the best baseline.",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim on one dataset with one setup.
+
+    Attributes:
+        id: Its roman number.
+        subject: The dataset and the setup.
+        verdict: Whether it held.
+        evidence: The numbers.
+    """
+
+    id: str
+    subject: str
+    verdict: Verdict
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """The methods of one column from best to worst, ours and the paper's.
+
+    Attributes:
+        subject: The dataset, the stream and the setup.
+        ours: Names with errors, lowest first.
+        paper: The same for the paper, of the rows that both have; empty where it has none.
+        agreement: Spearman's rank correlation of the two, None where there is nothing to compare.
+    """
+
+    subject: str
+    ours: tuple[str, ...]
+    paper: tuple[str, ...]
+    agreement: float | None
+
+
+class _Numbers:
+    """The errors of one dataset and setup; two rows are compared over the domains both have."""
+
+    def __init__(self, results: Results, dataset: str, setup: Setup) -> None:
+        self._results, self._dataset, self._setup = results, dataset, setup
+
+    def score(self, row: str, stream: str, domains: Sequence[str] | None = None) -> Score | None:
+        return self._results.score(self._dataset, self._setup, row, Point(stream), domains=domains)
+
+    def pair(
+        self, one: str, other: str, streams: tuple[str, str] = ("correlated", "correlated")
+    ) -> tuple[Score, Score] | None:
+        first, second = self.score(one, streams[0]), self.score(other, streams[1])
+        if first is None or second is None:
+            return None
+        common = set(first.coverage.domains) & set(second.coverage.domains)
+        if not common:
+            return None
+        first, second = (
+            self.score(one, streams[0], sorted(common)),
+            self.score(other, streams[1], sorted(common)),
+        )
+        return None if first is None or second is None else (first, second)
+
+
+def check_claims(results: Results) -> list[Claim]:
+    """Hold every claim against every dataset and setup there are correlated results of."""
+    checks: dict[str, Callable[[_Numbers], tuple[Verdict, str]]] = {
+        "i": _batch_methods_break,
+        "ii": _note_is_best,
+        "iii": _note_is_steady,
+        "iv": _parts_help,
+        "v": _pbrs_against_rs,
+        "vi": _note_iid_competes,
+    }
+    claims = []
+    for dataset in TITLES:
+        for setup in results.setups(dataset):
+            numbers = _Numbers(results, dataset, setup)
+            if numbers.score("note", "correlated") is None:
+                continue
+            label = setup.label(dataset)
+            subject = TITLES[dataset] + (f" · {label}" if label else "")
+            claims += [Claim(name, subject, *check(numbers)) for name, check in checks.items()]
+    return claims
+
+
+def orderings(results: Results) -> list[Ordering]:
+    """The order of the methods in each column, ours beside the paper's."""
+    found = []
+    for dataset in TITLES:
+        for setup in results.setups(dataset):
+            for stream in ("correlated", "iid"):
+                rows = [*METHOD_ROWS, *(["note_iid"] if stream == "iid" else [])]
+                ours = {row: results.score(dataset, setup, row, Point(stream)) for row in rows}
+                errors = {row: score.number.mean for row, score in ours.items() if score}
+                if len(errors) < 2:
+                    continue
+                paper = {row: value.mean for row in errors if (value := paper_number(dataset, stream, row))}
+                label = setup.label(dataset)
+                subject = f"{TITLES[dataset]}, {stream_title(stream, dataset).lower()}"
+                found.append(
+                    Ordering(
+                        subject + (f" · {label}" if label else ""),
+                        _ranked(errors),
+                        _ranked(paper) if len(paper) > 1 else (),
+                        _rank_correlation({row: errors[row] for row in paper}, paper)
+                        if len(paper) > 2
+                        else None,
+                    )
+                )
+    return found
+
+
+def _batch_methods_break(numbers: _Numbers) -> tuple[Verdict, str]:
+    pairs = {row: numbers.pair(row, "source") for row in ("bn_stats", "pl", "tent", "cotta")}
+    return _all({row: pair and _Part("source", row, pair[1], pair[0]) for row, pair in pairs.items()})
+
+
+def _note_is_best(numbers: _Numbers) -> tuple[Verdict, str]:
+    pairs = {row: numbers.pair("note", row) for row in BASELINES}
+    return _all({row: pair and _Part("note", row, *pair) for row, pair in pairs.items()})
+
+
+def _note_is_steady(numbers: _Numbers) -> tuple[Verdict, str]:
+    pair = numbers.pair("note", "note", ("correlated", "iid"))
+    if pair is None:
+        return "not measured", "NOTE on both streams is not there"
+    gap = abs(pair[0].number.mean - pair[1].number.mean)
+    text = f"{number(pair[0].number)} correlated, {number(pair[1].number)} i.i.d.: {gap:.1f} points apart"
+    return ("held" if gap < STEADY_POINTS else "not held"), text
+
+
+def _parts_help(numbers: _Numbers) -> tuple[Verdict, str]:
+    wanted = (("iabn", "source"), ("pbrs", "source"), ("note", "iabn"), ("note", "pbrs"))
+    pairs = {f"{_TOGETHER.get(a, a)} and {b}": (a, b, numbers.pair(a, b)) for a, b in wanted}
+    return _all({name: pair and _Part(a, b, *pair, _TOGETHER) for name, (a, b, pair) in pairs.items()})
+
+
+def _pbrs_against_rs(numbers: _Numbers) -> tuple[Verdict, str]:
+    pair = numbers.pair("note", "iabn_rs")
+    if pair is None:
+        return "not measured", "IABN+RS is not there"
+    held = round(pair[0].number.mean, 1) <= round(pair[1].number.mean, 1)
+    return ("held" if held else "not held"), _told([_Part("note", "iabn_rs", *pair, _TOGETHER)])
+
+
+def _note_iid_competes(numbers: _Numbers) -> tuple[Verdict, str]:
+    pairs = {row: numbers.pair("note_iid", row, ("iid", "iid")) for row in BASELINES}
+    measured = {row: pair for row, pair in pairs.items() if pair}
+    if not measured:
+        return "not measured", "NOTE* or the baselines on an i.i.d. stream are not there"
+    best = min(measured, key=lambda row: measured[row][1].number.mean)
+    pair = measured[best]
+    gap = pair[0].number.mean - pair[1].number.mean
+    ours, theirs = _said("note_iid", *pair), _said(best, pair[1], pair[0])
+    text = f"{ours}, the best baseline {theirs}: {gap:+.1f} points"
+    missing = [VARIANTS[row].title for row in BASELINES if row not in measured]
+    text += f" (not measured: {', '.join(missing)})" if missing else ""
+    return ("held" if gap <= COMPETITIVE_POINTS else "not held"), text.replace("-", "−")
+
+
+class _Part(NamedTuple):
+    """One comparison of a claim: `lower` should have the lower error of the two."""
+
+    lower: str
+    higher: str
+    low: Score
+    high: Score
+    names: dict[str, str] | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.low.number.mean < self.high.number.mean
+
+
+def _all(parts: dict[str, _Part | None]) -> tuple[Verdict, str]:
+    """Held where every part holds; what contradicts is told first, what is missing last."""
+    against = [part for part in parts.values() if part and not part.holds]
+    for_it = [part for part in parts.values() if part and part.holds]
+    missing = [
+        VARIANTS[name].title if name in VARIANTS else name for name, part in parts.items() if part is None
+    ]
+    verdict: Verdict = "not held" if against else "not measured" if missing else "held"
+    words = [f"against it: {_told(against)}"] if against else []
+    words += [_told(for_it)] if for_it else []
+    words += [f"not measured: {', '.join(missing)}"] if missing else []
+    return verdict, ". ".join(words)
+
+
+def _told(parts: list[_Part]) -> str:
+    """The numbers, those that share a side put together: `NOTE 21.1 against Source 42.3, TENT 76.4`."""
+    by_lower: dict[str, list[str]] = {}
+    for part in parts:
+        low = _said(part.lower, part.low, part.high, part.names)
+        by_lower.setdefault(low, []).append(_said(part.higher, part.high, part.low, part.names))
+    return "; ".join(f"{low} against {', '.join(highs)}" for low, highs in by_lower.items())
+
+
+def _said(row: str, score: Score, other: Score, names: dict[str, str] | None = None) -> str:
+    """A row with its error, and with the samples it is over where the other's are not the same."""
+    name = (names or {}).get(row, VARIANTS[row].title)
+    here = score.coverage.samples
+    over = "" if here == other.coverage.samples or here is None else f" (first {here:,} samples)"
+    return f"{name} {score.number.mean:.1f}{over}"
+
+
+def _ranked(errors: dict[str, float]) -> tuple[str, ...]:
+    return tuple(
+        f"{VARIANTS[row].title} {errors[row]:.1f}" for row in sorted(errors, key=lambda row: errors[row])
+    )
+
+
+def _rank_correlation(one: dict[str, float], other: dict[str, float]) -> float:
+    """Spearman's: the correlation of ranks, where equal values share their mean rank."""
+    first, second = _ranks(one), _ranks(other)
+    middle = (len(one) + 1) / 2
+    above = sum((first[key] - middle) * (second[key] - middle) for key in one)
+    spread = sum((rank - middle) ** 2 for rank in first.values()) * sum(
+        (rank - middle) ** 2 for rank in second.values()
+    )
+    return above / spread**0.5 if spread else 0.0
+
+
+def _ranks(values: dict[str, float]) -> dict[str, float]:
+    ordered = sorted(values.values())
+    return {key: ordered.index(value) + (ordered.count(value) + 1) / 2 for key, value in values.items()}

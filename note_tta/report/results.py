@@ -1,0 +1,205 @@
+"""Results put in order: by row and setup, averaged over domains, with the spread over seeds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import NamedTuple
+
+from ..experiments.catalog import EXPERIMENTS, TITLES, Point, template_for
+from ..experiments.cell import Cell, Options
+from ..experiments.paper import Number
+from ..experiments.store import Record
+from ..models import DEFAULT_MODEL
+
+__all__ = ["Coverage", "Results", "Score", "Setup", "average"]
+
+SOURCE_DOMAINS = ("train", "test")
+
+
+class Setup(NamedTuple):
+    """What rows of one table have in common beside the dataset: the backbone, and how the data was opened."""
+
+    model: str
+    width: int | None = None
+    checkpoint: str = ""
+    data_options: Options = ()
+
+    def label(self, dataset: str) -> str:
+        """The setup in words; empty for the paper's own backbone.
+
+        Example:
+            >>> Setup("resnet18").label("cifar10"), Setup("resnet18", 16).label("cifar10")
+            ('', 'resnet18, width 16')
+        """
+        words = [] if self == Setup(DEFAULT_MODEL.get(dataset, "")) else [self.model]
+        words += [f"width {self.width}"] if self.width else []
+        words += [self.checkpoint] if self.checkpoint else []
+        words += [f"{name} {value}" for name, value in self.data_options]
+        if words[:1] == [DEFAULT_MODEL.get(dataset, "")] and self.data_options and not self.width:
+            words = words[1:]
+        return ", ".join(words)
+
+
+class Coverage(NamedTuple):
+    """Over what a mean was taken."""
+
+    samples: int | None
+    domains: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Score:
+    """A row's error on a dataset: mean over domains, ± standard deviation over seeds.
+
+    Attributes:
+        number: The mean and, with more than one seed, the population standard deviation of the seeds' means.
+        by_domain: The same for each domain.
+        coverage: What the mean is over.
+        records: The results behind it, by domain, then seed.
+    """
+
+    number: Number
+    by_domain: dict[str, Number]
+    coverage: Coverage
+    records: dict[str, dict[int, Record]]
+
+
+class Results:
+    """Results by row.
+
+    Args:
+        records: Any number of results, in any order.
+    """
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.records = sorted(records, key=lambda record: record.cell.file_name)
+        self._rows: dict[Cell, dict[int | None, dict[str, dict[int, Record]]]] = {}
+        for record in self.records:
+            cell = record.cell
+            groups = self._rows.setdefault(cell.row(), defaultdict(lambda: defaultdict(dict)))
+            groups[cell.samples][cell.domain][cell.seed] = record
+
+    def setups(self, dataset: str) -> list[Setup]:
+        """The setups there are results of for a dataset: the paper's backbone first, then by name."""
+        found = {
+            Setup(cell.model, cell.width, cell.checkpoint, cell.data_options)
+            for cell in self._rows
+            if cell.dataset == dataset and cell.method != "stream"
+        }
+        return sorted(found, key=lambda setup: (setup.label(dataset) != "", repr(setup)))
+
+    def score(
+        self,
+        dataset: str,
+        setup: Setup,
+        variant: str,
+        point: Point | None = None,
+        *,
+        source: bool = False,
+        domains: Sequence[str] | None = None,
+    ) -> Score | None:
+        """A row's score, from the most complete group of its results; None where there are none.
+
+        Args:
+            dataset: The dataset.
+            setup: The backbone and how the data was opened.
+            variant: The row.
+            point: The stream and batch size; None for the paper's correlated stream.
+            source: Of the source's held-out domain in the place of the targets.
+            domains: Only these domains.
+        """
+        fields = setup._asdict() if variant != "stream" else {"data_options": setup.data_options}
+        row = template_for(dataset, variant, point, **fields).row()
+        return self.score_of(row, source=source, domains=domains)
+
+    def score_of(
+        self, row: Cell, *, source: bool = False, domains: Sequence[str] | None = None
+    ) -> Score | None:
+        """The score of a row that is given as a cell without domain, seed and samples."""
+        scores = []
+        for samples, by_domain in self._rows.get(row, {}).items():
+            wanted = {
+                name: seeds
+                for name, seeds in by_domain.items()
+                if (name in SOURCE_DOMAINS) == source and (domains is None or name in domains)
+            }
+            if wanted:
+                scores.append(_score(samples, wanted))
+        return max(scores, key=_completeness, default=None)
+
+    def others(self) -> list[tuple[Cell, Score]]:
+        """The rows that are part of no experiment, with their scores."""
+        found = []
+        for row in sorted(self._rows, key=lambda row: row.file_name):
+            if row.dataset in TITLES and row in _rows_of_experiments(row):
+                continue
+            score = self.score_of(row) if row.method != "stream" else None
+            if score is not None:
+                found.append((row, score))
+        return found
+
+
+def _rows_of_experiments(like: Cell) -> set[Cell]:
+    """Every row of every experiment on the dataset and with the setup of `like`."""
+    setup = Setup(like.model, like.width, like.checkpoint, like.data_options)._asdict()
+    return {
+        template_for(like.dataset, variant, point, **setup).row()
+        for experiment in EXPERIMENTS.values()
+        for variant in (*experiment.rows, *experiment.more)
+        for point in experiment.points or [Point(stream) for stream in experiment.streams]
+    }
+
+
+def average(numbers: Sequence[Number | None]) -> Number | None:
+    """The mean of numbers, None where one is missing.
+
+    Example:
+        >>> average([Number(1.0), Number(2.0, 0.1)]), average([Number(1.0), None])
+        (Number(mean=1.5, std=None), None)
+    """
+    present = [number.mean for number in numbers if number is not None]
+    return Number(fmean(present)) if present and len(present) == len(numbers) else None
+
+
+def _completeness(score: Score) -> tuple[int, float, int]:
+    samples = score.coverage.samples
+    return (
+        len(score.coverage.domains),
+        float("inf") if samples is None else samples,
+        len(score.coverage.seeds),
+    )
+
+
+def _score(samples: int | None, by_domain: dict[str, dict[int, Record]]) -> Score:
+    """Average over the domains that the seeds share; a seed that a stopped run left behind does not count."""
+    counts: dict[int, int] = defaultdict(int)
+    for seeds in by_domain.values():
+        for seed in seeds:
+            counts[seed] += 1
+    full = max(counts.values())
+    chosen = sorted(seed for seed, count in counts.items() if count == full)
+    domains = sorted(name for name, seeds in by_domain.items() if all(seed in seeds for seed in chosen))
+    if not domains:
+        chosen = chosen[:1]
+        domains = sorted(name for name, seeds in by_domain.items() if chosen[0] in seeds)
+    records = {name: {seed: by_domain[name][seed] for seed in chosen} for name in domains}
+    errors = {name: [_error(record) for record in seeds.values()] for name, seeds in records.items()}
+    means = [fmean(column) for column in zip(*errors.values(), strict=True)]
+    return Score(
+        _number(means),
+        {name: _number(values) for name, values in errors.items()},
+        Coverage(samples, tuple(domains), tuple(chosen)),
+        records,
+    )
+
+
+def _error(record: Record) -> float:
+    return float(record.result.get("error", 0.0))
+
+
+def _number(values: Sequence[float]) -> Number:
+    return Number(fmean(values), pstdev(values) if len(values) > 1 else None)
