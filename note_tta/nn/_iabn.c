@@ -158,27 +158,29 @@ static const Variant variants[] = {
     VARIANT(16, avx512),
 #endif
 };
-static int widest;
+static int machine, widest;
 
 IABN_EXPORT void iabn_setup(Parallel parallel, int (*thread)(void), int (*team)(void)) {
     runtime.parallel = parallel;
     runtime.thread = thread;
     runtime.team = team;
-    widest = 0;
+    machine = 0;
 #if defined(__x86_64__) && defined(__GNUC__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        widest = 1;
+        machine = 1;
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-            widest = 2;
+            machine = 2;
     }
 #endif
+    widest = machine;
 }
 
-/* Keep to the narrower instruction sets: 0 is what every machine has. For tests. Returns the one in use. */
+/* Use nothing wider than the given instruction set (0: what every machine has; negative: no limit), so that tests
+ * reach them all. Returns the one in use. */
 IABN_EXPORT int iabn_limit(int most) {
-    if (most >= 0 && most < widest) widest = most;
+    widest = most >= 0 && most < machine ? most : machine;
     return widest;
 }
 

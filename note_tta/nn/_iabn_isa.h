@@ -4,6 +4,7 @@
  */
 
 #define W IABN_WIDTH
+#define UNROLL _Pragma("GCC unroll 16")
 #define FN static TARGET
 #define INLINE static inline __attribute__((always_inline)) TARGET
 #define vec NAME(vec)
@@ -108,53 +109,60 @@ INLINE void NAME(normaliser)(const Job *job, int64_t c0, int n, const float *mea
  * hold, for every instance, sum(grad * (x - mean)) and sum(grad). */
 FN void NAME(chain)(const Job *job, int64_t c0, int n) {
     float length = (float)job->ask.positions, eps = job->ask.eps, alpha = job->ask.alpha;
-    float root = sqrtf(2.0f / (length - 1.0f)), inverse = 1.0f / (length - (float)job->ask.correction);
-    double all_mean[TILE] = {0}, all_var[TILE] = {0}, weight_sum[TILE] = {0}, bias_sum[TILE] = {0};
-    const float *restrict layer_mean = job->ask.mean + c0, *restrict layer_var = job->ask.var + c0;
-    float weight[TILE], per_mean[TILE], per_var[TILE];
-    for (int j = 0; j < n; j++) weight[j] = weight_at(job, c0 + j);
+    float root = alpha * sqrtf(2.0f / (length - 1.0f)), part = 1.0f / length;
+    float inverse = 1.0f / (length - (float)job->ask.correction);
+    double sum_mean[TILE] = {0}, sum_var[TILE] = {0}, sum_weight[TILE] = {0}, sum_bias[TILE] = {0};
+    float weight[TILE], layer_mean[TILE], layer_var[TILE], to_layer_mean[TILE], to_layer_var[TILE], to_weight[TILE];
+    for (int j = 0; j < n; j++) {
+        weight[j] = weight_at(job, c0 + j);
+        layer_mean[j] = job->ask.mean[c0 + j];
+        layer_var[j] = job->ask.var[c0 + j];
+    }
     for (int64_t b = 0; b < job->ask.batch; b++) {
         int64_t at = b * job->ask.channels + c0;
         const float *restrict mean = job->ask.instance_mean + at, *restrict m2 = job->ask.instance_m2 + at;
         float *restrict slope = job->slope + at, *restrict tilt = job->tilt + at, *restrict shift = job->shift + at;
+        for (int j = 0; j < n; j++) sum_bias[j] += shift[j];
         for (int j = 0; j < n; j++) {
-            float room = layer_var[j] + eps, deviation = sqrtf(room / length);
-            float limit = alpha * deviation, far = alpha * root * room;
+            float room = layer_var[j] + eps, limit = alpha * sqrtf(room * part), far = root * room;
             float own = m2[j] * inverse, apart = mean[j] - layer_mean[j], wider = own - layer_var[j];
-            float side = apart > limit ? 1.0f : apart < -limit ? -1.0f : 0.0f;
-            float edge = wider > far ? 1.0f : wider < -far ? -1.0f : 0.0f;
-            float clamped = side != 0.0f ? side * limit : apart;
-            float raw = edge != 0.0f ? own - edge * far : layer_var[j];
-            float alive = raw >= 0.0f ? 1.0f : 0.0f, variance = raw < 0.0f ? 0.0f : raw;
-            float scale = 1.0f / sqrtf(variance + eps), total = shift[j];
-            float cross = tilt[j] + clamped * total; /* sum(grad * (x - corrected mean)) */
-            float to_mean = -weight[j] * scale * total;
+            float side = (apart > limit ? 1.0f : 0.0f) - (apart < -limit ? 1.0f : 0.0f); /* 0: within the shrinkage */
+            float edge = (wider > far ? 1.0f : 0.0f) - (wider < -far ? 1.0f : 0.0f);
+            float beyond = side * side, outside = edge * edge;
+            float clamped = side * limit + (1.0f - beyond) * apart;
+            float raw = outside * (own - edge * far) + (1.0f - outside) * layer_var[j];
+            float alive = raw < 0.0f ? 0.0f : 1.0f, scale = 1.0f / sqrtf(alive * raw + eps);
+            float cross = tilt[j] + clamped * shift[j]; /* sum(grad * (x - corrected mean)) */
+            float to_mean = -weight[j] * scale * shift[j];
             float to_var = -0.5f * weight[j] * scale * scale * scale * cross * alive;
-            weight_sum[j] += scale * cross;
-            bias_sum[j] += total;
-            all_mean[j] += side == 0.0f ? to_mean : 0.0f;
-            all_var[j] += to_var * ((edge == 0.0f ? 1.0f : 0.0f) - edge * alpha * root) -
-                          to_mean * side * 0.5f * limit / room;
+            to_weight[j] = scale * cross;
+            to_layer_mean[j] = (1.0f - beyond) * to_mean;
+            to_layer_var[j] = to_var * (1.0f - outside - edge * root) - to_mean * side * 0.5f * limit / room;
             slope[j] = weight[j] * scale;
-            tilt[j] = edge != 0.0f ? 2.0f * inverse * to_var : 0.0f;
-            shift[j] = side != 0.0f ? to_mean / length : 0.0f;
+            tilt[j] = outside * 2.0f * inverse * to_var;
+            shift[j] = beyond * part * to_mean;
         }
+        for (int j = 0; j < n; j++) sum_weight[j] += to_weight[j];
+        for (int j = 0; j < n; j++) sum_mean[j] += to_layer_mean[j];
+        for (int j = 0; j < n; j++) sum_var[j] += to_layer_var[j];
     }
     for (int j = 0; j < n; j++) {
-        job->ask.grad_weight[c0 + j] = (float)weight_sum[j];
-        job->ask.grad_bias[c0 + j] = (float)bias_sum[j];
+        job->ask.grad_weight[c0 + j] = (float)sum_weight[j];
+        job->ask.grad_bias[c0 + j] = (float)sum_bias[j];
     }
     if (!job->ask.training || !job->ask.out) return;
     double count = (double)job->ask.batch * (double)job->ask.positions;
     for (int j = 0; j < n; j++) {
-        per_mean[j] = (float)(all_mean[j] / count);
-        per_var[j] = (float)(2.0 * all_var[j] / (count - job->ask.correction));
+        to_layer_mean[j] = (float)(sum_mean[j] / count);
+        to_layer_var[j] = (float)(2.0 * sum_var[j] / (count - job->ask.correction));
     }
     for (int64_t b = 0; b < job->ask.batch; b++) {
         int64_t at = b * job->ask.channels + c0;
+        const float *restrict mean = job->ask.instance_mean + at;
+        float *restrict tilt = job->tilt + at, *restrict shift = job->shift + at;
         for (int j = 0; j < n; j++) {
-            job->tilt[at + j] += per_var[j];
-            job->shift[at + j] += per_mean[j] + per_var[j] * (job->ask.instance_mean[at + j] - layer_mean[j]);
+            tilt[j] += to_layer_var[j];
+            shift[j] += to_layer_mean[j] + to_layer_var[j] * (mean[j] - layer_mean[j]);
         }
     }
 }
@@ -201,6 +209,16 @@ FN void NAME(plane_stats)(const float *x, int64_t length, int n, float *mean, fl
         return;
     }
     vec partial[W];
+    if (length == W && n == W) {
+        UNROLL for (int j = 0; j < W; j++) partial[j] = load(x + j * W);
+        store(mean, sums(partial) * share);
+        UNROLL for (int j = 0; j < W; j++) {
+            vec apart = load(x + j * W) - mean[j];
+            partial[j] = apart * apart;
+        }
+        store(m2, sums(partial));
+        return;
+    }
     for (int j = 0; j < n; j++) {
         const float *p = x + j * length;
 #define AT(i) load(p + (i))
@@ -232,7 +250,19 @@ INLINE void NAME(plane_apply)(const float *restrict x, float *restrict out, int6
 INLINE void NAME(planes_apply)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *m2) {
     int64_t length = job->ask.positions, at = (b * job->ask.channels + c0) * length;
     float centre[W], scale[W];
-    normaliser(job, c0, n, mean, m2, centre, scale);
+    if (n == W) {
+        normaliser(job, c0, W, mean, m2, centre, scale);
+        if (length == W) {
+            const float *restrict x = job->ask.x + at;
+            float *restrict out = job->ask.out + at, bias[W];
+            for (int j = 0; j < W; j++) bias[j] = bias_at(job, c0 + j);
+            UNROLL for (int j = 0; j < W; j++)
+                store(out + j * W, (load(x + j * W) - centre[j]) * scale[j] + bias[j]);
+            return;
+        }
+    } else {
+        normaliser(job, c0, n, mean, m2, centre, scale);
+    }
     for (int j = 0; j < n; j++)
         plane_apply(job->ask.x + at + j * length, job->ask.out + at + j * length, length, centre[j], scale[j],
                     bias_at(job, c0 + j));
@@ -290,6 +320,15 @@ FN void NAME(plane_reduce)(const float *grad, const float *x, int64_t length, in
         return;
     }
     vec partial[W], product[W];
+    if (length == W && n == W) {
+        UNROLL for (int j = 0; j < W; j++) {
+            partial[j] = load(grad + j * W);
+            product[j] = partial[j] * (load(x + j * W) - mean[j]);
+        }
+        store(total, sums(partial));
+        store(cross, sums(product));
+        return;
+    }
     for (int j = 0; j < n; j++) {
         const float *p = x + j * length, *g = grad + j * length;
         vec centre = all(mean[j]), g0 = {0}, g1 = {0}, h0 = {0}, h1 = {0};
@@ -505,6 +544,7 @@ FN void NAME(chain_rows)(const Job *job, int64_t first, int64_t last) {
 }
 
 #undef W
+#undef UNROLL
 #undef FN
 #undef INLINE
 #undef IABN_TREE

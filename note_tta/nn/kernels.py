@@ -1,8 +1,8 @@
 """IABN by the fastest way there is for the tensors at hand.
 
-The fused C kernel takes float32 tensors on the CPU that are contiguous or channels-last. The plain formula takes
-everything else: other dtypes, devices and layouts, `torch.func` transforms, forward-mode differentiation, tracing
-and export, and installs without a C compiler.
+The fused C kernel takes float32 tensors on the CPU that are contiguous or channels-last. The plain formula
+takes everything else: other dtypes, devices and layouts, `torch.func` transforms, forward-mode
+differentiation, tracing and export, and installs without a C compiler.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def iabn(
             alpha=alpha,
             correction=correction,
         )
-    batch = training or running_mean is None or running_var is None
-    if not batch and not _needs_graph(x, weight, bias):
+    layer = None if training or running_mean is None or running_var is None else (running_mean, running_var)
+    if layer is not None and not _needs_graph(x, weight, bias):
         infer = torch.ops.note_tta.iabn_infer if _watched() else operators.infer
-        out: Tensor = infer(x, running_mean, running_var, weight, bias, eps, alpha, correction)
+        out: Tensor = infer(x, *layer, weight, bias, eps, alpha, correction)
         return out
-    layer = (None, None) if batch else (running_mean, running_var)
-    out, _, _, mean, var = torch.ops.note_tta.iabn(x, *layer, weight, bias, eps, alpha, correction)
+    mean, var = layer or (None, None)
+    out, _, _, mean, var = torch.ops.note_tta.iabn(x, mean, var, weight, bias, eps, alpha, correction)
     if training and running_mean is not None and running_var is not None:
         functional.move_running_statistics(
             x, mean.detach(), var.detach(), running_mean, running_var, momentum, correction
@@ -128,7 +128,7 @@ def _watched() -> bool:
     return torch.compiler.is_compiling() or _modes() > 0
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _active() -> bool:
     """Whether there is a kernel, as a constant to `torch.compile`."""
     return kernel().active

@@ -1,8 +1,8 @@
 """The fused kernel as PyTorch operators: CPU, fake tensors and autograd.
 
-`note_tta::iabn_infer` has no autograd and is cheap to call, for inference; `note_tta::iabn` is differentiable and
-takes the layer's or the batch's statistics; `note_tta::iabn_backward` is its gradient. Their inputs are checked by
-`kernels.iabn`, the only caller.
+`note_tta::iabn_infer` has no autograd and is cheap to call, for inference; `note_tta::iabn` is differentiable
+and takes the layer's or the batch's statistics; `note_tta::iabn_backward` is its gradient. Their inputs are
+checked by `kernels.iabn`, the only caller.
 """
 
 from __future__ import annotations
