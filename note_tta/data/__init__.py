@@ -22,6 +22,8 @@ from .digits import open_digits
 from .extrasensory import open_extrasensory
 from .hapt import open_hapt
 from .harth import open_harth
+from .imagenet import open_imagenet
+from .kitti import open_kitti
 from .mnist import open_mnist
 from .root import resolve_root
 
@@ -33,7 +35,9 @@ def _embedded(_root: Path, **options: Any) -> Dataset:
 DATASETS: Mapping[str, Callable[..., Dataset]] = {
     "cifar10": partial(open_cifar, name="cifar10"),
     "cifar100": partial(open_cifar, name="cifar100"),
+    "imagenet": open_imagenet,
     "mnist": open_mnist,
+    "kitti": open_kitti,
     "harth": open_harth,
     "extrasensory": open_extrasensory,
     "hapt": open_hapt,
@@ -47,8 +51,8 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
     Args:
         name: one of `DATASETS`.
         root: the data root; see `resolve_root`.
-        **options: what that dataset takes: `severity` (cifar10, cifar100, imagenet), `rotation` (hapt),
-            `seed` (digits).
+        **options: what that dataset takes: `severity` (cifar10, cifar100, imagenet), `rate` (kitti),
+            `rotation` (hapt), `seed` (digits).
 
     Raises:
         MissingData: nothing of the dataset is in the data root.

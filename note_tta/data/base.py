@@ -24,7 +24,7 @@ Indices = Tensor | slice | Iterable[int]
 IntArray = npt.NDArray[np.int64]
 
 
-class MissingData(FileNotFoundError):  # noqa: N818 - it says what happened
+class MissingData(FileNotFoundError):
     """Data that is not there: what, where it was looked for, and the command that gets it.
 
     >>> str(MissingData("CIFAR-10", ["/data/cifar-10-batches-py"], "note-tta data download cifar10"))
@@ -36,7 +36,7 @@ class MissingData(FileNotFoundError):  # noqa: N818 - it says what happened
         super().__init__(f"{what} not found; looked in {places}; get it with: {command}")
 
 
-class BadData(ValueError):  # noqa: N818 - it says what happened
+class BadData(ValueError):
     """A file that is there but cannot be trusted: names the file (and the line) and what is wrong.
 
     >>> str(BadData("a.csv", "column label is missing", line=1))

@@ -69,7 +69,8 @@ def open_hapt(root: Path, *, rotation: str | None = None) -> Dataset:
 
 def raw_folder(root: Path) -> Path:
     """The folder of the raw recordings."""
-    places = [root / "HAPT" / "RawData", root / "HAPT Data Set" / "RawData", root / "RawData"]
+    bases = [root / "HAPT", root / "HAPT" / "HAPT Data Set", root / "HAPT Data Set"]
+    places = [base / "RawData" for base in bases]
     for place in places:
         if place.is_dir():
             return place

@@ -22,7 +22,8 @@ class Manifest:
         seed: seed of every random draw.
         version: version of the corruption engine; other versions may draw other bytes.
         source: fingerprint of the clean images.
-        parameters: corruption -> parameters used, per severity.
+        textures: the ice of `frost`: "published" photographs or "procedural".
+        parameters: corruption -> severity (as text) -> the parameters used.
         done: corruption -> severity (as text) -> SHA-256 of that block's bytes. A part that is not
             listed is not in the file, whatever the file's size.
     """
@@ -31,6 +32,7 @@ class Manifest:
     seed: int
     version: int
     source: str
+    textures: str = "procedural"
     parameters: dict[str, Any] = field(default_factory=dict)
     done: dict[str, dict[str, str]] = field(default_factory=dict)
     folder: Path = field(default=Path(), repr=False)
@@ -64,6 +66,21 @@ class Manifest:
         content = asdict(self)
         del content["folder"]
         write_text(self.folder / MANIFEST_NAME, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+    @classmethod
+    def open(cls, folder: Path, wanted: Manifest) -> Manifest:
+        """The manifest of a set to go on with, or `wanted` for a new one; one made differently is refused."""
+        wanted.folder = folder
+        if not (folder / MANIFEST_NAME).exists():
+            return wanted
+        manifest = cls.read(folder)
+        for name in ("dataset", "seed", "version", "source", "textures"):
+            old, new = getattr(manifest, name), getattr(wanted, name)
+            if old != new:
+                raise ValueError(
+                    f"{folder} was made with {name} {old!r}, not {new!r}; delete that folder to make it anew"
+                )
+        return manifest
 
     def has(self, corruption: str, severity: int) -> bool:
         """Whether this part was completed."""

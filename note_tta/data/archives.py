@@ -1,0 +1,102 @@
+"""Unpack an archive without trusting it: no path that climbs out, no link, nothing left behind on failure."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from .base import BadData
+
+EXPANSION = 200  # times the archive's own size; real datasets stay under 20
+ALLOWANCE = 1 << 28  # bytes that even a tiny archive may hold
+
+
+def unpack(archive: Path, destination: Path) -> list[Path]:
+    """Unpack a tar (any compression) or zip file into `destination`; returns the files written.
+
+    Everything is first written beside the destination; files move to their places only when the whole
+    archive proved readable.
+    """
+    destination.mkdir(parents=True, exist_ok=True)
+    staging = destination / f".unpack-{archive.name}"
+    shutil.rmtree(staging, ignore_errors=True)
+    allowed = EXPANSION * archive.stat().st_size + ALLOWANCE
+    try:
+        written = []
+        reader = _zip_members if zipfile.is_zipfile(archive) else _tar_members
+        try:
+            for name, stream in reader(archive):
+                place = _inside(archive, name)
+                target = staging / place
+                target.parent.mkdir(parents=True, exist_ok=True)
+                allowed -= _copy(stream, target, allowed, archive)
+                written.append(place)
+        except (
+            tarfile.TarError,
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+            RuntimeError,
+        ) as error:
+            raise BadData(
+                archive, f"truncated or damaged archive ({error}); delete it and fetch it again"
+            ) from error
+        if not written:
+            raise BadData(archive, "the archive holds no files")
+        for place in written:
+            (destination / place).parent.mkdir(parents=True, exist_ok=True)
+            (staging / place).replace(destination / place)
+        return [destination / place for place in written]
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if member.isdir():
+                continue
+            if not member.isreg():
+                raise BadData(
+                    archive, f"{member.name!r} is a link or a device; only plain files are unpacked"
+                )
+            stream = tar.extractfile(member)
+            if stream is not None:
+                yield member.name, stream
+
+
+def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(archive) as bundle:
+        for entry in bundle.infolist():
+            if entry.is_dir():
+                continue
+            if stat.S_ISLNK(entry.external_attr >> 16):
+                raise BadData(archive, f"{entry.filename!r} is a link; only plain files are unpacked")
+            with bundle.open(entry) as stream:
+                yield entry.filename, stream
+
+
+def _inside(archive: Path, name: str) -> Path:
+    """The member's path, if it stays inside the destination."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or not path.parts or ":" in path.parts[0] or "\0" in name:
+        raise BadData(archive, f"{name!r} would be written outside the data folder; nothing was unpacked")
+    return Path(*path.parts)
+
+
+def _copy(stream: IO[bytes], target: Path, allowed: int, archive: Path) -> int:
+    size = 0
+    with target.open("wb") as file:
+        while chunk := stream.read(1 << 20):
+            size += len(chunk)
+            if size > allowed:
+                raise BadData(archive, "it unpacks to far more than a dataset would; nothing was unpacked")
+            file.write(chunk)
+    return size

@@ -1,0 +1,72 @@
+"""Ice for the frost corruption: the published photographs where they are, a procedural texture otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+from scipy import ndimage
+
+from ..base import BadData
+
+Texture = npt.NDArray[np.uint8]
+FROST_FOLDER = "frost"
+USED = 5  # the benchmark's makers draw from the first five of their six files
+SIDE = 512
+
+
+def frost_textures(root: Path | None) -> tuple[Sequence[Texture], str]:
+    """Five ice textures, uint8 `[H, W, 3]`, and where they come from: "published" or "procedural"."""
+    found: list[Texture] = []
+    if root is not None:
+        for number in range(1, USED + 1):
+            for suffix in (".png", ".jpg"):
+                file = root / FROST_FOLDER / f"frost{number}{suffix}"
+                if file.is_file():
+                    found.append(_read(file))
+                    break
+    if len(found) == USED:
+        return found, "published"
+    return [ice_texture(number) for number in range(USED)], "procedural"
+
+
+def _read(file: Path) -> Texture:
+    try:
+        with Image.open(file) as picture:
+            return np.asarray(picture.convert("RGB"))
+    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+        raise BadData(file, f"not a readable picture ({error})") from error
+
+
+def ice_texture(seed: int, side: int = SIDE) -> Texture:
+    """A procedural sheet of ice: branching ridges of several sizes on a pale, cold ground.
+
+    Ridges are the zero crossings of warped smooth noise, sharpened; each octave is finer and fainter than
+    the one before.
+
+    >>> ice_texture(0, side=64).shape
+    (64, 64, 3)
+    """
+    generator = np.random.default_rng([seed, 0x1CE])
+    rows, columns = np.mgrid[:side, :side].astype(np.float64)
+    warp = [_smooth_noise(generator, side, side / 24) * side / 40 for _ in range(2)]
+    ridges = np.zeros((side, side))
+    for octave in range(5):
+        noise = _smooth_noise(generator, side, side / 24 / 1.7**octave)
+        bent = ndimage.map_coordinates(noise, [rows + warp[0], columns + warp[1]], order=1, mode="wrap")
+        ridges += 0.8**octave * np.exp(-5 * np.abs(bent))
+    ridges /= ridges.max()
+    ground = 0.42 + 0.1 * _smooth_noise(generator, side, side / 6)
+    sparkle = np.clip(_smooth_noise(generator, side, 1.0) - 1.5, 0, 1) * 0.3
+    ice = np.clip(ground + 0.65 * ridges**1.5 + sparkle, 0, 1)
+    tint = np.array([0.86, 0.95, 1.0])
+    return np.asarray(np.rint(np.clip(ice[..., None] * tint, 0, 1) * 255), dtype=np.uint8)
+
+
+def _smooth_noise(generator: np.random.Generator, side: int, sigma: float) -> npt.NDArray[np.float64]:
+    """Noise smoothed by `sigma`, of mean 0 and deviation 1."""
+    noise = ndimage.gaussian_filter(generator.standard_normal((side, side)), sigma, mode="wrap", truncate=3)
+    return np.asarray((noise - noise.mean()) / noise.std())

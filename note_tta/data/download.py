@@ -1,0 +1,143 @@
+"""Fetch published archives: HTTPS only, resumed where a download stopped, checked, then unpacked."""
+
+from __future__ import annotations
+
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .archives import unpack
+from .base import BadData
+from .files import file_digest, only_one, replacing
+from .sources import ARCHIVES, Archive
+
+Opener = Callable[[urllib.request.Request], Any]
+Progress = Callable[[str, int, int], None]
+FOLDER = "downloads"
+TIMEOUT = 60
+
+
+class _HttpsOnly(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        _check_https(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _check_https(url: str) -> None:
+    if urllib.parse.urlsplit(url).scheme != "https":
+        raise ValueError(f"only https addresses are fetched, not {url}")
+
+
+def open_https(request: urllib.request.Request) -> Any:
+    """Open an HTTPS address; a redirect to anything else is refused."""
+    _check_https(request.full_url)
+    return urllib.request.build_opener(_HttpsOnly).open(request, timeout=TIMEOUT)
+
+
+def download(
+    name: str,
+    root: Path,
+    *,
+    keep: bool = False,
+    opener: Opener = open_https,
+    progress: Progress = lambda what, done, total: None,
+) -> list[str]:
+    """Fetch and unpack every archive of a dataset that is not there yet; returns what was done, for people."""
+    if name not in ARCHIVES:
+        raise ValueError(f"unknown dataset {name!r}; known are: {', '.join(ARCHIVES)}")
+    done = []
+    for archive in ARCHIVES[name]:
+        done.append(download_archive(archive, root, keep=keep, opener=opener, progress=progress))
+    return done
+
+
+def download_archive(
+    archive: Archive,
+    root: Path,
+    *,
+    keep: bool = False,
+    opener: Opener = open_https,
+    progress: Progress = lambda what, done, total: None,
+) -> str:
+    """Fetch one archive, check it and put its files in place."""
+    folder = root / FOLDER
+    whole, part = folder / archive.name, folder / f"{archive.name}.part"
+    if (root / archive.provides).exists() and not whole.exists() and not part.exists():
+        return f"{archive.name}: already there ({archive.provides})"
+    with only_one(folder):
+        if not whole.exists():
+            _fetch(archive, part, opener, progress)
+            _check(archive, part)
+            part.replace(whole)
+        else:
+            _check(archive, whole)
+        if archive.kind == "file":
+            target = root / archive.into / archive.name
+            with replacing(target) as temporary:
+                shutil.copyfile(whole, temporary)
+        else:
+            unpack(whole, root / archive.into)
+        if not keep:
+            whole.unlink()
+    checked = "checksum right" if archive.md5 else "no published checksum to compare with"
+    return f"{archive.name}: done ({checked})"
+
+
+def _fetch(archive: Archive, part: Path, opener: Opener, progress: Progress) -> None:
+    """Bring `part` to its full length, continuing where it stops now."""
+    start = part.stat().st_size if part.exists() else 0
+    headers = {"User-Agent": "note-tta", **({"Range": f"bytes={start}-"} if start else {})}
+    try:
+        response = opener(urllib.request.Request(archive.url, headers=headers))
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and start:  # nothing after our last byte: the part is whole, or not ours
+            return
+        raise OSError(f"{archive.url} answered {error.code} {error.reason}") from error
+    except urllib.error.URLError as error:
+        raise OSError(f"cannot reach {archive.url}: {error.reason}") from error
+    with response:
+        resumed = response.status == 206 and _range_start(response) == start
+        if start and not resumed:
+            start = 0
+        length = response.headers.get("Content-Length")
+        total = start + int(length) if length is not None and length.isdigit() else 0
+        size = start
+        with part.open("ab" if start else "wb") as file:
+            while chunk := _read(response, archive, part):
+                file.write(chunk)
+                size += len(chunk)
+                progress(archive.name, size, total)
+    if total and size != total:
+        raise OSError(f"{archive.url} ended after {size} of {total} bytes; run the same command to continue")
+
+
+def _read(response: Any, archive: Archive, part: Path) -> bytes:
+    try:
+        chunk: bytes = response.read(1 << 18)
+    except OSError as error:
+        raise OSError(
+            f"{archive.url} broke off ({error}); run the same command to continue {part}"
+        ) from error
+    return chunk
+
+
+def _range_start(response: Any) -> int:
+    value = response.headers.get("Content-Range", "")
+    first = value.removeprefix("bytes ").split("-")[0]
+    return int(first) if first.isdigit() else -1
+
+
+def _check(archive: Archive, file: Path) -> None:
+    """Compare with the published checksum; a wrong file is removed, so that the next try starts anew."""
+    if archive.md5 is None:
+        return
+    found = file_digest(file, "md5")
+    if found != archive.md5:
+        file.unlink()
+        raise BadData(
+            file, f"MD5 is {found}, published is {archive.md5}; the file was removed, fetch it again"
+        )

@@ -1,0 +1,179 @@
+"""ImageNet and ImageNet-C from folders of pictures, decoded only when a sample is asked for.
+
+Clean: `imagenet/train/<wnid>/*.JPEG` and `imagenet/val/<wnid>/*.JPEG`. Corrupted:
+`ImageNet-C/<corruption>/<severity>/<wnid>/*.JPEG`, already 224x224; sets made by `note-tta data prepare` lie
+in `ImageNet-C-regenerated/`. Classes are the sorted wnids, as every public ImageNet model numbers them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin
+from .corruptions.names import CORRUPTIONS, check_severity
+from .manifest import Manifest
+
+SIDE = 224
+_SUFFIXES = {".jpeg", ".jpg", ".png"}
+_LARGEST = 1 << 28  # pixels: a picture that claims more is not one of ImageNet's
+
+
+def open_imagenet(root: Path, *, severity: int = 5) -> Dataset:
+    """Open ImageNet and ImageNet-C at one severity; opening lists folders, it reads no picture."""
+    check_severity(severity)
+    published, regenerated = corrupted_folders(root)
+    places = [*_clean_folders(root), published, regenerated]
+    classes = _classes(root, severity)
+    if not classes:
+        raise MissingData("imagenet data", places, "note-tta data download imagenet (which tells how)")
+    openers: dict[str, Callable[[], Domain]] = {
+        "train": partial(_clean_domain, root, "train", classes),
+        "test": partial(_clean_domain, root, "val", classes),
+    }
+    for corruption in CORRUPTIONS:
+        openers[corruption] = partial(_corrupted_domain, root, corruption, severity, classes)
+    return Dataset(
+        name="imagenet",
+        title="ImageNet-C",
+        classes=classes,
+        input_shape=(3, SIDE, SIDE),
+        targets=CORRUPTIONS,
+        stream="sorted",
+        openers=openers,
+    )
+
+
+def corrupted_folders(root: Path) -> tuple[Path, Path]:
+    """Where the published and where the regenerated corrupted set lie."""
+    return root / "ImageNet-C", root / "ImageNet-C-regenerated"
+
+
+def clean_split(root: Path, split: str) -> Path:
+    """The folder of class folders of a clean split."""
+    places = [folder / split for folder in _clean_folders(root)]
+    for place in places:
+        if place.is_dir():
+            return place
+    raise MissingData(
+        f"ImageNet {split} pictures", places, "note-tta data download imagenet (which tells how)"
+    )
+
+
+def list_pictures(folder: Path, classes: tuple[str, ...] | None = None) -> list[tuple[Path, int]]:
+    """Every picture under class folders with its class index, sorted by class and name."""
+    names = classes if classes is not None else class_names(folder)
+    extra = sorted(set(class_names(folder)) - set(names))
+    if extra:
+        raise BadData(folder / extra[0], f"unknown class folder {extra[0]!r}")
+    pictures = [
+        (file, index)
+        for index, name in enumerate(names)
+        if (folder / name).is_dir()
+        for file in sorted((folder / name).iterdir())
+        if file.suffix.lower() in _SUFFIXES and not file.name.startswith(".")
+    ]
+    if not pictures:
+        raise BadData(folder, "no pictures in class folders")
+    return pictures
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    """The names of the class folders, sorted."""
+    return tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
+
+
+def read_picture(file: Path) -> npt.NDArray[np.uint8]:
+    """A picture as RGB `[224, 224, 3]`: shorter side to 256, the centre cut out, unless it has that size."""
+    try:
+        with Image.open(file) as picture:
+            if picture.width * picture.height > _LARGEST:
+                raise BadData(
+                    file, f"{picture.width}x{picture.height} is too large for a picture of ImageNet"
+                )
+            if min(picture.size) < 8:
+                raise BadData(
+                    file, f"{picture.width}x{picture.height} is too small for a picture of ImageNet"
+                )
+            colour = picture.convert("RGB")
+    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise BadData(file, f"not a readable picture ({error})") from error
+    if colour.size != (SIDE, SIDE):
+        ratio = 256 / min(colour.size)
+        width, height = (max(SIDE, round(side * ratio)) for side in colour.size)
+        colour = colour.resize((width, height), Image.Resampling.BILINEAR)
+        left, top = (width - SIDE) // 2, (height - SIDE) // 2
+        colour = colour.crop((left, top, left + SIDE, top + SIDE))
+    return np.asarray(colour)
+
+
+def picture_domain(
+    name: str,
+    pictures: list[tuple[Path, int]],
+    read: Callable[[Path], npt.NDArray[np.uint8]],
+    *,
+    origin: Origin,
+) -> Domain:
+    """A domain over picture files, each decoded when it is asked for."""
+
+    def inputs(indices: IntArray) -> npt.NDArray[np.float32]:
+        if not len(indices):
+            return np.zeros((0, 3, SIDE, SIDE), np.float32)
+        decoded = np.stack([read(pictures[index][0]) for index in indices])
+        return np.asarray(decoded.transpose(0, 3, 1, 2) / np.float32(255), dtype=np.float32)
+
+    return Domain(
+        name, np.array([label for _, label in pictures]), inputs, partial(_digest, pictures), origin
+    )
+
+
+def _digest(pictures: list[tuple[Path, int]]) -> str:
+    """Names, labels and sizes: hashing every picture's bytes would read the whole split."""
+    digest = hashlib.sha256()
+    for file, label in pictures:
+        digest.update(f"{file.parent.name}/{file.name} {label} {file.stat().st_size}\n".encode())
+    return f"names:{digest.hexdigest()[:16]}"
+
+
+def _clean_folders(root: Path) -> list[Path]:
+    return [root / "imagenet", root / "ImageNet", root / "ILSVRC2012"]
+
+
+def _classes(root: Path, severity: int) -> tuple[str, ...]:
+    """Class names from the first folder that has them: the clean splits, then any corruption."""
+    candidates = [folder / split for folder in _clean_folders(root) for split in ("val", "train")]
+    candidates += [
+        folder / name / str(severity) for folder in corrupted_folders(root) for name in CORRUPTIONS
+    ]
+    for folder in candidates:
+        if folder.is_dir() and (names := class_names(folder)):
+            return names
+    return ()
+
+
+def _clean_domain(root: Path, split: str, classes: tuple[str, ...]) -> Domain:
+    pictures = list_pictures(clean_split(root, split), classes)
+    return picture_domain("train" if split == "train" else "test", pictures, read_picture, origin="published")
+
+
+def _corrupted_domain(root: Path, corruption: str, severity: int, classes: tuple[str, ...]) -> Domain:
+    published, regenerated = corrupted_folders(root)
+    command = f"note-tta data prepare imagenet --severity {severity}"
+    for folder in (published, regenerated):
+        place = folder / corruption / str(severity)
+        if not place.is_dir():
+            continue
+        if folder == regenerated:
+            Manifest.read(folder).require(corruption, severity, command)
+        origin: Origin = "published" if folder == published else "regenerated"
+        return picture_domain(corruption, list_pictures(place, classes), read_picture, origin=origin)
+    places = [folder / corruption / str(severity) for folder in (published, regenerated)]
+    raise MissingData(f"ImageNet-C {corruption} at severity {severity}", places, command)

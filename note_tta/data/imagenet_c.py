@@ -1,0 +1,84 @@
+"""Regenerate ImageNet-C from the clean validation folders, one picture a job."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from .corruptions.engine import ENGINE_VERSION, corrupt, parameters
+from .corruptions.textures import Texture, frost_textures
+from .files import only_one, replacing
+from .imagenet import clean_split, corrupted_folders, list_pictures, read_picture
+from .manifest import Manifest
+
+QUALITY = 85  # of the JPEG files, as in the published set
+GROUP = 16  # pictures of one job
+
+
+def prepare_imagenet(
+    root: Path,
+    corruptions: Sequence[str],
+    severities: Sequence[int],
+    seed: int,
+    run: Callable[[Iterable[tuple[Any, ...]], Callable[..., Any]], Iterator[tuple[int, Any]]],
+    progress: Callable[[str, int, int], None],
+) -> Path:
+    """Corrupt every validation picture (cut to 224x224) and save it as JPEG in the published folders.
+
+    Pictures that are there already are kept: each appears under its name only when it is whole.
+    """
+    clean = clean_split(root, "val")
+    pictures = [file for file, _ in list_pictures(clean)]
+    folder = corrupted_folders(root)[1]
+    textures, texture_origin = frost_textures(root)
+    names = "\n".join(f"{file.relative_to(clean)} {file.stat().st_size}" for file in pictures)
+    source = f"names:{hashlib.sha256(names.encode()).hexdigest()[:16]}"
+    manifest = Manifest.open(folder, Manifest("imagenet", seed, ENGINE_VERSION, source, texture_origin))
+    with only_one(folder):
+        manifest.write()
+        for corruption in corruptions:
+            for severity in severities:
+                if manifest.has(corruption, severity):
+                    continue
+                place = folder / corruption / str(severity)
+                ice = textures if corruption == "frost" else None
+                jobs = (
+                    (clean, pictures[first : first + GROUP], first, place, corruption, severity, seed, ice)
+                    for first in range(0, len(pictures), GROUP)
+                )
+                done = 0
+                for _, count in run(jobs, _work):
+                    done += count
+                    progress(f"{corruption} {severity}", done, len(pictures))
+                used = manifest.parameters.setdefault(corruption, {})
+                used[str(severity)] = list(parameters(corruption, severity, "imagenet"))
+                manifest.done.setdefault(corruption, {})[str(severity)] = f"{len(pictures)} pictures"
+                manifest.write()
+    return folder
+
+
+def _work(
+    clean: Path,
+    files: Sequence[Path],
+    first: int,
+    place: Path,
+    corruption: str,
+    severity: int,
+    seed: int,
+    textures: Sequence[Texture] | None,
+) -> int:
+    for number, file in enumerate(files, start=first):
+        target = (place / file.relative_to(clean)).with_suffix(".JPEG")
+        if target.exists():
+            continue
+        image = read_picture(file)[None]
+        changed = corrupt(
+            image, corruption, severity, table="imagenet", seed=seed, first_block=number, textures=textures
+        )
+        with replacing(target) as temporary:
+            Image.fromarray(changed[0]).save(temporary, "JPEG", quality=QUALITY, optimize=True)
+    return len(files)

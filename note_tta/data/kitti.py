@@ -1,0 +1,213 @@
+"""KITTI as a stream of single objects: each frame is cut to its largest labelled box.
+
+Source: the object set, `kitti/object/training/{image_2/*.png,label_2/*.txt}`. Target: the tracking set in
+order, `kitti/tracking/training/{image_02/<sequence>/<frame>.png,label_02/<sequence>.txt}`, in rain of 200
+mm/hr: frames of a rendered tree `kitti/tracking_rain/training/image_02/` where the user has one, rendered here
+otherwise, from 16-bit depth maps in `kitti/tracking/training/depth_02/` (metres times 256) or the
+flat-road prior.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin, content_digest
+from .rain import render_rain
+from .windows import HELD_OUT_EVERY
+
+CLASSES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc", "DontCare")
+RATE = 200.0  # mm/hr, the paper's
+TARGET = "rain_200"
+SIDE = 224
+PAPER_FRAMES = {"source": 7481, TARGET: 7800}
+Box = tuple[float, float, float, float]
+Picture = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame: its picture, the class and the box (left, top, right, bottom) of its largest object."""
+
+    picture: Path
+    label: int
+    box: Box
+
+
+def open_kitti(root: Path, *, rate: float = RATE) -> Dataset:
+    """Open KITTI: the object set as source, the tracking set in rain of `rate` mm/hr as target."""
+    target = TARGET if rate == RATE else f"rain_{rate:g}"
+    base = root / "kitti"
+    if not base.is_dir():
+        raise MissingData("kitti data", [base], "note-tta data download kitti (which tells how)")
+    openers: dict[str, Callable[[], Domain]] = {
+        name: partial(_source_domain, base, name) for name in ("train", "test", "source")
+    }
+    openers["tracking"] = partial(_tracking_domain, base, "tracking", None)
+    openers[target] = partial(_tracking_domain, base, target, rate)
+    return Dataset(
+        name="kitti",
+        title="KITTI-Rain",
+        classes=CLASSES,
+        input_shape=(3, SIDE, SIDE),
+        targets=(target,),
+        stream="chronological",
+        openers=openers,
+    )
+
+
+def object_frames(base: Path) -> list[Frame]:
+    """The frames of the object set, by number; frames without a labelled box are left out."""
+    folder = base / "object" / "training"
+    labels = sorted((folder / "label_2").glob("*.txt")) if (folder / "label_2").is_dir() else []
+    if not labels:
+        places = [folder / "label_2" / "*.txt"]
+        raise MissingData("KITTI object labels", places, "note-tta data download kitti (which tells how)")
+    frames = []
+    for file in labels:
+        objects = [_parse(file, line, words, 0) for line, words in _lines(file)]
+        if objects:
+            frames.append(_largest(folder / "image_2" / f"{file.stem}.png", objects))
+    return frames
+
+
+def tracking_frames(base: Path) -> list[Frame]:
+    """The frames of the tracking set, sequence by sequence in time order."""
+    folder = base / "tracking" / "training"
+    files = sorted((folder / "label_02").glob("*.txt")) if (folder / "label_02").is_dir() else []
+    if not files:
+        places = [folder / "label_02" / "*.txt"]
+        raise MissingData("KITTI tracking labels", places, "note-tta data download kitti (which tells how)")
+    frames = []
+    for file in files:
+        by_frame: dict[int, list[tuple[int, Box]]] = {}
+        for line, words in _lines(file):
+            if not words[0].isdigit():
+                raise BadData(file, f"the first field must be a frame number, found {words[0]!r}", line=line)
+            by_frame.setdefault(int(words[0]), []).append(_parse(file, line, words, 2))
+        for number in sorted(by_frame):
+            picture = folder / "image_02" / file.stem / f"{number:06d}.png"
+            frames.append(_largest(picture, by_frame[number]))
+    return frames
+
+
+def read_frame(file: Path) -> Picture:
+    """A frame as RGB `[H, W, 3]`."""
+    if not file.is_file():
+        raise MissingData("a KITTI frame", [file], "note-tta data download kitti (which tells how)")
+    try:
+        with Image.open(file) as picture:
+            return np.asarray(picture.convert("RGB"))
+    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise BadData(file, f"not a readable picture ({error})") from error
+
+
+def rendered_file(base: Path, file: Path) -> Path:
+    """Where the rendered tree would hold this tracking frame."""
+    return base / "tracking_rain" / file.relative_to(base / "tracking")
+
+
+def rainy_frame(base: Path, file: Path, rate: float = RATE) -> Picture:
+    """The frame in rain: from the rendered tree where it has the file, else rendered now, always the same."""
+    rendered = rendered_file(base, file)
+    if rate == RATE and rendered.is_file():
+        return read_frame(rendered)
+    image = read_frame(file)
+    depth_file = base / "tracking" / "training" / "depth_02" / file.parent.name / file.name
+    depth = _read_depth(depth_file, image.shape[:2]) if depth_file.is_file() else None
+    number = zlib.crc32(f"{file.parent.name}/{file.name}".encode())
+    return render_rain(image, rate=rate, depth=depth, seed=number)
+
+
+def crop(image: Picture, box: Box, file: Path) -> Picture:
+    """The box cut out of the frame and brought to 224x224."""
+    height, width = image.shape[:2]
+    left, top = max(0, int(box[0])), max(0, int(box[1]))
+    right, bottom = min(width, int(np.ceil(box[2]))), min(height, int(np.ceil(box[3])))
+    if right - left < 1 or bottom - top < 1:
+        raise BadData(file, f"the labelled box {box} lies outside this {width}x{height} picture")
+    part = Image.fromarray(image[top:bottom, left:right])
+    return np.asarray(part.resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+
+
+def _lines(file: Path) -> list[tuple[int, list[str]]]:
+    text = file.read_text(encoding="utf-8", errors="replace")
+    return [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+
+
+def _parse(file: Path, line: int, words: list[str], first: int) -> tuple[int, Box]:
+    """Class and box of one object; the type is field `first`, the box starts four fields later."""
+    if len(words) < first + 8:
+        raise BadData(file, f"expected at least {first + 8} fields, found {len(words)}", line=line)
+    name = "Person_sitting" if words[first] == "Person" else words[first]  # the tracking set's short form
+    if name not in CLASSES:
+        raise BadData(file, f"unknown label {words[first]!r}", line=line)
+    try:
+        left, top, right, bottom = (float(word) for word in words[first + 4 : first + 8])
+    except ValueError:
+        raise BadData(
+            file, f"the box must be four numbers, found {words[first + 4 : first + 8]}", line=line
+        ) from None
+    if not right > left or not bottom > top:
+        raise BadData(file, f"the box {(left, top, right, bottom)} is empty", line=line)
+    return CLASSES.index(name), (left, top, right, bottom)
+
+
+def _largest(picture: Path, objects: list[tuple[int, Box]]) -> Frame:
+    label, box = max(objects, key=lambda item: (item[1][2] - item[1][0]) * (item[1][3] - item[1][1]))
+    return Frame(picture, label, box)
+
+
+def _read_depth(file: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    try:
+        with Image.open(file) as picture:
+            depth = np.array(picture, dtype=np.float32)
+            depth /= 256
+    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise BadData(file, f"not a readable depth map ({error})") from error
+    if depth.shape != tuple(shape):
+        raise BadData(file, f"depth map of {list(depth.shape)} for a frame of {list(shape)}")
+    return depth
+
+
+def _frames_domain(
+    name: str, frames: list[Frame], read: Callable[[Path], Picture], origin: Origin, extra: str = ""
+) -> Domain:
+    def inputs(indices: IntArray) -> npt.NDArray[np.float32]:
+        result = np.zeros((len(indices), 3, SIDE, SIDE), np.float32)
+        for place, index in enumerate(indices):
+            frame = frames[index]
+            result[place] = crop(read(frame.picture), frame.box, frame.picture).transpose(2, 0, 1)
+        result /= 255
+        return result
+
+    def digest() -> str:
+        names = "".join(f"{frame.picture.parent.name}/{frame.picture.name} {frame.box}\n" for frame in frames)
+        return content_digest(np.frombuffer((extra + names).encode(), np.uint8), labels)
+
+    labels = np.array([frame.label for frame in frames], dtype=np.int64)
+    return Domain(name, labels, inputs, digest, origin)
+
+
+def _source_domain(base: Path, name: str) -> Domain:
+    frames = object_frames(base)
+    outside = [number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1 for number in range(len(frames))]
+    wanted = {"source": (True, False), "train": (False,), "test": (True,)}[name]
+    chosen = [frame for frame, out in zip(frames, outside, strict=True) if out in wanted]
+    return _frames_domain(name, chosen, read_frame, "published")
+
+
+def _tracking_domain(base: Path, name: str, rate: float | None) -> Domain:
+    frames = tracking_frames(base)
+    if rate is None:
+        return _frames_domain(name, frames, read_frame, "published")
+    rendered = rate == RATE and all(rendered_file(base, frame.picture).is_file() for frame in frames)
+    read = partial(rainy_frame, base, rate=rate)
+    return _frames_domain(name, frames, read, "published" if rendered else "regenerated", f"rain {rate}\n")
