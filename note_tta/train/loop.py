@@ -7,7 +7,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from ..checkpoint import read_card, restore_card, save_checkpoint, write_atomically
+from ..checkpoint import load_weights, read_card, restore_card, save_checkpoint, write_atomically
 from ..models import architecture
 from ..provenance import provenance
 from .processes import Team, join_team
@@ -112,7 +111,7 @@ def train(
     if out.suffix != ".safetensors":
         raise ValueError(f"a checkpoint's name ends in .safetensors, got {out}")
     device = next(model.parameters()).device
-    with join_team(device) as team, ExitStack() as stack:
+    with join_team(device) as team:
         identity: dict[str, Any] = {
             "architecture": {k: str(v) if k == "alpha" else v for k, v in architecture(model).items()},
             "recipe": asdict(recipe),
@@ -128,6 +127,7 @@ def train(
         team.wait()
         if out.exists():
             _check_same(out, read_card(out).get("run", {}), identity)
+            load_weights(model, out).eval()
             return restore_card(out) if team.is_first else read_card(out)
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         run = _Run(
@@ -144,24 +144,8 @@ def train(
         if saved.exists():
             run.load_state(_read_state(saved, identity, device))
         team.wait()
-        parallel = DistributedDataParallel(model) if team.size > 1 else model
-        steps = len(_batches(run, 0)) if recipe.epochs else 0
-        show = stack.enter_context(
-            progress(steps * recipe.epochs, recipe.epochs, enabled=show_progress and team.is_first)
-        )
-        if team.is_first and recipe.epochs:
-            _write_state(saved, identity, run)  # a folder that cannot be written to is found out now
-        while run.epoch < recipe.epochs:
-            try:
-                _train_epoch(run, parallel, steps, show)
-            except Diverged:
-                saved.unlink(missing_ok=True)
-                raise
-            if team.is_first:
-                _write_state(saved, identity, run)
-                _warn_if_lost(run, identity["architecture"]["num_classes"])
-                if on_epoch is not None:
-                    on_epoch(run.epoch, run.history[-1])
+        if recipe.epochs:
+            _train_epochs(run, saved, identity, show_progress=show_progress, on_epoch=on_epoch)
         model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         model.eval()
         if team.is_first:
@@ -181,6 +165,34 @@ def train(
             saved.unlink(missing_ok=True)
         team.wait()
     return read_card(out)
+
+
+def _train_epochs(
+    run: _Run,
+    saved: Path,
+    identity: dict[str, Any],
+    *,
+    show_progress: bool,
+    on_epoch: Callable[[int, Epoch], None] | None,
+) -> None:
+    """Train the epochs that are left, saving the state after each."""
+    team, epochs = run.team, run.recipe.epochs
+    model = DistributedDataParallel(run.model) if team.size > 1 else run.model
+    steps = len(_batches(run, 0))
+    if team.is_first:
+        _write_state(saved, identity, run)  # a folder that cannot be written to is found out now
+    with progress(steps * epochs, epochs, enabled=show_progress and team.is_first) as show:
+        while run.epoch < epochs:
+            try:
+                _train_epoch(run, model, steps, show)
+            except Diverged:
+                saved.unlink(missing_ok=True)
+                raise
+            if team.is_first:
+                _write_state(saved, identity, run)
+                _warn_if_lost(run, identity["architecture"]["num_classes"])
+                if on_epoch is not None:
+                    on_epoch(run.epoch, run.history[-1])
 
 
 @torch.no_grad()
@@ -282,7 +294,7 @@ def _warn_if_lost(run: _Run, classes: int) -> None:
         warnings.warn(
             f"the loss of the first epoch, {run.history[-1]['loss']:.3g}, is over twice that of guessing "
             f"({guessing:.3g}): training may be diverging. {_advice(run.recipe)}",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -128,7 +128,9 @@ def test_a_finished_run_returns_at_once(tmp_path):
     out = tmp_path / "a.safetensors"
     card = train(network(), Squares(), RECIPE, out=out)
     stamp = out.stat().st_mtime_ns
-    assert train(network(), Squares(), RECIPE, out=out) == card
+    model = network()
+    assert train(model, Squares(), RECIPE, out=out) == card
+    assert same(model.state_dict(), weights(out))
     assert out.stat().st_mtime_ns == stamp
 
 
