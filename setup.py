@@ -35,11 +35,14 @@ setup(
             "note_tta.nn._iabn",
             sources=["note_tta/nn/_iabn.c"],
             depends=["note_tta/nn/_iabn_isa.h"],
+            # No contraction: which products become fused multiply-adds would depend on how many channels are
+            # looked at together, and so the last bit of a result on the number of threads.
             extra_compile_args=[
                 "-O3",
                 "-std=gnu11",
                 "-fno-math-errno",
                 "-fno-trapping-math",
+                "-ffp-contract=off",
                 "-fvisibility=hidden",
             ],
             libraries=["m"],

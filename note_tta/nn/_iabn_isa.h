@@ -28,11 +28,13 @@ INLINE vec NAME(keep_last)(vec v, int64_t count) {
 #define all NAME(all)
 #define keep_last NAME(keep_last)
 
+/* The sum of one vector's lanes, in the order of the tree below: how many channels are looked at together, and so
+ * the number of threads, makes no difference to the result. */
 INLINE float NAME(lanes)(vec v) {
     float part[W];
     store(part, v);
-    for (int half = W / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) part[i] += part[i + half];
+    for (int step = 1; step < W; step *= 2)
+        for (int i = 0; i < W; i += 2 * step) part[i] += part[i + step];
     return part[0];
 }
 #define lanes NAME(lanes)

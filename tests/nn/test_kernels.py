@@ -1,0 +1,433 @@
+import copy
+import ctypes
+import io
+import math
+import pickle
+import shutil
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from note_tta.nn import IABN1d, IABN2d, IABN3d, functional, kernels, native, operators
+
+needs_kernel = pytest.mark.skipif(not native.kernel().active, reason=f"no kernel: {native.kernel().reason}")
+
+SHAPES = [
+    (3, 5, 4, 4),
+    (2, 64, 4, 4),
+    (2, 16, 4, 4),
+    (4, 20, 7, 7),
+    (3, 16, 2, 2),
+    (2, 9, 3, 3),
+    (2, 3, 1, 2),
+    (5, 33, 16, 16),
+    (1, 64, 32, 32),
+    (2, 17, 5, 5),
+    (1, 130, 9, 13),
+    (2, 70, 6),
+    (3, 8, 151),
+    (2, 12, 2, 3, 5),
+]
+LAYOUTS = {3: [None], 4: [None, torch.channels_last], 5: [None, torch.channels_last_3d]}
+CASES = [
+    pytest.param(shape, layout, id=f"{shape}-{layout}") for shape in SHAPES for layout in LAYOUTS[len(shape)]
+]
+
+
+def case(shape, layout=None, seed=0, affine=True):
+    """An input whose instances differ in location and scale, so that every branch of the formula is taken."""
+    g = torch.Generator().manual_seed(seed)
+    channels, spread = shape[1], (*shape[:2], *[1] * (len(shape) - 2))
+    x = torch.randn(shape, generator=g) * (0.3 + 2 * torch.rand(spread, generator=g))
+    x = x + 0.7 * torch.randn(spread, generator=g)
+    mean, var = 0.3 * torch.randn(channels, generator=g), 0.2 + torch.rand(channels, generator=g)
+    weight = torch.randn(channels, generator=g) if affine else None
+    bias = torch.randn(channels, generator=g) if affine else None
+    return x if layout is None else x.contiguous(memory_format=layout), mean, var, weight, bias
+
+
+def run(function, tensors, dtype=torch.float32, **settings):
+    """The answer, its gradients and the statistics afterwards, all in `dtype`."""
+    x, mean, var, weight, bias = (None if t is None else t.clone().to(dtype) for t in tensors)
+    leaves = [t.requires_grad_() for t in (x, weight, bias) if t is not None]
+    out = function(x, mean, var, weight, bias, **settings)
+    push = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    grads = torch.autograd.grad(out, leaves, push.contiguous(memory_format=torch.preserve_format))
+    return [out.detach(), *grads, mean, var]
+
+
+def close(found, expected, tolerance=1e-5):
+    for a, b in zip(found, expected, strict=True):
+        b = b.float()
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance * max(1.0, b.abs().max().item()))
+
+
+def takes_kernel(*arguments, **settings):
+    x, mean, var, weight, bias = arguments
+    return kernels._fits(x, mean, var, weight, bias, settings.get("alpha", 4.0))
+
+
+@pytest.fixture(params=[0, 1, 2], ids=["base", "avx2", "avx512"])
+def instruction_set(request):
+    limit = ctypes.CDLL(str(native.kernel().path)).iabn_limit
+    if limit(request.param) != request.param:
+        limit(-1)
+        pytest.skip("this machine does not have the instruction set")
+    yield
+    limit(-1)
+
+
+@needs_kernel
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize(("shape", "layout"), CASES)
+def test_kernel_equals_the_formula(instruction_set, shape, layout, training):
+    for alpha in (0.0, 0.7, 4.0):
+        for correction in (0, 1):
+            tensors = case(shape, layout, affine=alpha != 0.7)
+            settings = {"training": training, "alpha": alpha, "correction": correction}
+            assert takes_kernel(*tensors, alpha=alpha) == (layout is None or shape[1] >= 4)
+            close(
+                run(kernels.iabn, tensors, **settings),
+                run(functional.iabn, tensors, torch.float64, **settings),
+            )
+
+
+@needs_kernel
+@pytest.mark.parametrize(("shape", "layout"), CASES)
+def test_inference_equals_the_differentiable_operator(shape, layout):
+    tensors = case(shape, layout)
+    with torch.no_grad():
+        bare = kernels.iabn(*tensors)
+    assert torch.equal(bare, run(kernels.iabn, tensors)[0])
+    assert bare.stride() == tensors[0].stride()
+
+
+@needs_kernel
+@pytest.mark.parametrize("layout", [None, torch.channels_last])
+def test_no_running_statistics_means_the_batch_s(layout):
+    x, _, _, weight, bias = case((4, 8, 6, 6), layout)
+    found = kernels.iabn(x, None, None, weight, bias)
+    close([found], [functional.iabn(x.double(), None, None, weight.double(), bias.double())])
+
+
+@needs_kernel
+@pytest.mark.parametrize("layout", [None, torch.channels_last])
+@pytest.mark.parametrize("shape", [(7, 40, 4, 4), (7, 40, 9, 9), (7, 20, 20, 20)])
+def test_a_sample_is_answered_alike_in_any_batch_and_on_any_number_of_threads(shape, layout):
+    x, *layer = case(shape, layout)
+    whole = kernels.iabn(x, *layer)
+    assert torch.equal(whole, torch.cat([kernels.iabn(sample, *layer) for sample in x.split(1)]))
+    trained = run(kernels.iabn, (x, *layer), training=True)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert torch.equal(whole, kernels.iabn(x, *layer))
+        again = run(kernels.iabn, (x, *layer), training=True)
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(a, b) for a, b in zip(trained, again, strict=True))
+
+
+@needs_kernel
+@pytest.mark.parametrize("layout", [None, torch.channels_last])
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+def test_a_bad_sample_leaves_its_neighbours_alone(layout, poison):
+    x, *layer = case((3, 16, 5, 5), layout)
+    clean = kernels.iabn(x, *layer)
+    x[1, 2, 3, 3] = poison
+    out = kernels.iabn(x, *layer)
+    assert torch.equal(out[[0, 2]], clean[[0, 2]])
+    assert not out[1, 2].isfinite().all()
+    others = [c for c in range(16) if c != 2]
+    assert torch.equal(out[1, others], clean[1, others])
+
+
+@needs_kernel
+@pytest.mark.parametrize("layout", [None, torch.channels_last])
+def test_variance_survives_a_large_offset(layout):
+    x, mean, var, weight, bias = case((2, 8, 24, 24), layout)
+    shifted = x + 4096  # leaves 2^-11 of precision in the input itself
+    out = kernels.iabn(shifted, mean + 4096, var, weight, bias)
+    exact = functional.iabn(
+        shifted.double(), (mean + 4096).double(), var.double(), weight.double(), bias.double()
+    )
+    torch.testing.assert_close(out, exact.float(), rtol=1e-3, atol=2e-3)
+    constant = torch.full((2, 8, 24, 24), 1e4)
+    if layout is not None:
+        constant = constant.contiguous(memory_format=layout)
+    assert kernels.iabn(constant, mean, var, alpha=0.0).abs().max() == 0
+
+
+@needs_kernel
+@pytest.mark.parametrize("training", [False, True])
+def test_frozen_parameters_and_inputs_get_no_gradient(training):
+    x, mean, var, weight, bias = case((4, 8, 6, 6))
+    weight.requires_grad_()
+    kernels.iabn(x, mean.clone(), var.clone(), weight, bias, training=training).square().sum().backward()
+    assert x.grad is None and bias.grad is None
+    wide = [t.double() for t in (x, mean, var, weight.detach(), bias)]
+    wide[3].requires_grad_()
+    functional.iabn(*wide, training=training).square().sum().backward()
+    close([weight.grad], [wide[3].grad])
+
+
+@needs_kernel
+def test_gradients_can_be_differentiated_again():
+    x, mean, var, weight, bias = case((2, 4, 3, 3))
+    found = []
+    for function, dtype in ((kernels.iabn, torch.float32), (functional.iabn, torch.float64)):
+        leaf = x.to(dtype).requires_grad_()
+        out = function(leaf, *(t.to(dtype) for t in (mean, var, weight, bias)), alpha=0.5)
+        (grad,) = torch.autograd.grad(out.pow(3).sum(), leaf, create_graph=True)
+        found.append(torch.autograd.grad(grad.square().sum(), leaf)[0])
+    close(found[:1], found[1:], 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [
+        (lambda x, *layer: (x[..., :1, :1], *layer), {}),
+        (lambda x, *layer: (x[:0], *layer), {}),
+        (lambda x, *layer: (x, *layer), {"alpha": math.inf}),
+        (lambda x, *layer: (x.transpose(2, 3), *layer), {}),
+        (lambda x, *layer: (x[:, :, ::2], *layer), {}),
+        (lambda x, mean, *layer: (x.double(), mean.double(), *(t.double() for t in layer)), {}),
+        (lambda x, *layer: (x.bfloat16(), *layer), {}),
+        (lambda x, mean, *layer: (x, mean.double(), *layer), {}),
+        (lambda x, mean, var, weight, bias: (x, mean, var, weight.repeat(2)[::2], bias), {}),
+        (lambda x, mean, *layer: (x, mean.requires_grad_(), *layer), {}),
+    ],
+    ids=[
+        "one-position",
+        "empty",
+        "inf",
+        "transposed",
+        "strided",
+        "double",
+        "half",
+        "mixed",
+        "gaps",
+        "learned",
+    ],
+)
+def test_what_the_kernel_cannot_take_goes_by_the_formula(change, settings):
+    tensors = change(*case((2, 6, 4, 6)))
+    assert not takes_kernel(*tensors, **settings)
+    assert torch.equal(kernels.iabn(*tensors, **settings), functional.iabn(*tensors, **settings))
+
+
+def test_functional_transforms_take_the_formula():
+    x, *layer = case((3, 4, 5, 5))
+    each = torch.func.vmap(lambda sample: kernels.iabn(sample[None], *layer)[0])(x)
+    torch.testing.assert_close(each, functional.iabn(x, *layer), atol=1e-5, rtol=1e-5)
+    grad = torch.func.grad(lambda x: kernels.iabn(x, *layer).square().sum())(x)
+    leaf = x.clone().requires_grad_()
+    functional.iabn(leaf, *layer).square().sum().backward()
+    torch.testing.assert_close(grad, leaf.grad, atol=1e-4, rtol=1e-4)
+    _, along = torch.func.jvp(lambda x: kernels.iabn(x, *layer), (x,), (torch.ones_like(x),))
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        tangent = forward_ad.unpack_dual(kernels.iabn(dual, *layer)).tangent
+    torch.testing.assert_close(tangent, along)
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@needs_kernel
+def test_dispatch_modes_see_the_operator():
+    tensors = case((2, 8, 4, 4))
+    with torch.no_grad(), Seen() as seen:
+        out = kernels.iabn(*tensors)
+    assert seen.names == ["note_tta::iabn_infer"]
+    assert torch.equal(out, kernels.iabn(*tensors))
+
+
+@needs_kernel
+@pytest.mark.parametrize("layout", [None, torch.channels_last])
+def test_operators_keep_pytorch_s_contract(layout):
+    x, mean, var, weight, bias = case((2, 8, 4, 4), layout)
+    settings = (1e-5, 4.0, 0)
+    torch.library.opcheck(torch.ops.note_tta.iabn_infer, (x, mean, var, weight, bias, *settings))
+    x.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()
+    torch.library.opcheck(torch.ops.note_tta.iabn, (x, mean, var, weight, bias, *settings))
+    torch.library.opcheck(torch.ops.note_tta.iabn, (x, None, None, weight, bias, *settings))
+
+
+@needs_kernel
+def test_operators_take_a_layout_that_a_compiler_chose():
+    x, *layer = case((2, 8, 4, 6))
+    odd = x.transpose(2, 3)
+    out = torch.ops.note_tta.iabn_infer(odd, *layer, 1e-5, 4.0, 0)
+    assert out.stride() == torch.empty_like(odd).stride()
+    close([out], [functional.iabn(odd.double(), *(t.double() for t in layer))])
+    full = torch.ops.note_tta.iabn(odd, *layer, 1e-5, 4.0, 0)
+    grads = operators.backward(
+        torch.ones_like(odd), odd, *full[1:3], *layer[:3], 1e-5, 4.0, 0, training=False, wanted=True
+    )
+    leaf = odd.double().requires_grad_()
+    functional.iabn(leaf, *(t.double() for t in layer)).sum().backward()
+    close([grads[0]], [leaf.grad])
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), IABN2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), IABN2d(8), nn.Flatten(1)
+    )
+
+
+def compiled_equals_eager(backend):
+    torch._dynamo.reset()
+    x = torch.randn(4, 3, 12, 12, generator=torch.Generator().manual_seed(3)) * 2 + 1
+    for training in (False, True):
+        eager = network().train(training)
+        fast = torch.compile(copy.deepcopy(eager), fullgraph=True, backend=backend)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), eager(x), atol=1e-5, rtol=1e-5)
+        for model in (eager, fast):
+            model(x).square().sum().backward()
+        for a, b in zip(fast.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad, atol=1e-3, rtol=1e-3)
+        for a, b in zip(fast.buffers(), eager.buffers(), strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_compile_keeps_one_graph():
+    compiled_equals_eager("aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+def test_compile_by_inductor():
+    compiled_equals_eager("inductor")
+
+
+@needs_kernel
+def test_compiled_code_calls_the_operator():
+    nodes = []
+
+    def backend(graph, _):
+        nodes.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    torch._dynamo.reset()
+    model = network().eval()
+    with torch.no_grad():
+        torch.compile(model, fullgraph=True, backend=backend)(torch.randn(2, 3, 12, 12))
+    assert sum("iabn_infer" in node for node in nodes) == 2
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export(strict):
+    model, x = network().eval(), torch.randn(2, 3, 12, 12)
+    exported = torch.export.export(model, (x,), strict=strict)
+    torch.testing.assert_close(exported.module()(x), model(x), atol=1e-5, rtol=1e-5)
+
+
+def test_tracing_takes_the_formula():
+    model, x = network().eval(), torch.randn(2, 3, 12, 12)
+    traced = torch.jit.trace(model, x)
+    assert "note_tta::" not in str(traced.inlined_graph)
+    other = torch.randn(2, 3, 12, 12)
+    torch.testing.assert_close(traced(other), model(other), atol=1e-5, rtol=1e-5)
+
+
+def test_onnx_export_takes_the_formula(tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    torch.onnx.export(
+        network().eval(), (torch.randn(2, 3, 12, 12),), str(tmp_path / "model.onnx"), dynamo=True
+    )
+    assert b"note_tta::" not in (tmp_path / "model.onnx").read_bytes()
+
+
+def test_layers_copy_and_pickle():
+    for model, x in (
+        (network(), torch.randn(2, 3, 12, 12)),
+        (IABN1d(4), torch.randn(2, 4, 9)),
+        (IABN3d(4), torch.randn(2, 4, 3, 3, 3)),
+    ):
+        model(x)
+        model.eval()
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        for twin in (
+            copy.deepcopy(model),
+            pickle.loads(pickle.dumps(model)),
+            torch.load(file, weights_only=False),
+        ):
+            assert torch.equal(twin(x), model(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autocast_keeps_working(dtype):
+    layer, x = IABN2d(8), torch.randn(4, 8, 6, 6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = layer(x.to(dtype))
+        out.float().square().sum().backward()
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.float(), IABN2d(8)(x), atol=0.05, rtol=0.05)
+    assert layer.weight.grad.isfinite().all() and layer.weight.grad.dtype == torch.float32
+
+
+def test_a_missing_kernel_is_said_once(monkeypatch, tmp_path):
+    missing = native.load(tmp_path / "_iabn.so")
+    assert not missing.active and "no working C compiler" in missing.reason
+    monkeypatch.setattr(kernels, "kernel", lambda: missing)
+    kernels._say_once.cache_clear()
+    tensors = case((2, 4, 3, 3))
+    with pytest.warns(
+        RuntimeWarning, match=r"fast path of IABN is off.*_iabn\.so does not exist.*note-tta doctor"
+    ):
+        out = kernels.iabn(*tensors)
+    assert torch.equal(out, functional.iabn(*tensors))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernels.iabn(*tensors)
+    kernels._say_once.cache_clear()
+
+
+def test_a_kernel_that_is_switched_off_says_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv(native.SWITCH, "off")
+    off = native.load(native.kernel().path)
+    assert not off.active and off.switched_off and native.SWITCH in off.reason
+    monkeypatch.setattr(kernels, "kernel", lambda: off)
+    kernels._say_once.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernels.iabn(*case((2, 4, 3, 3)))
+    kernels._say_once.cache_clear()
+
+
+def test_a_broken_kernel_is_reported_not_raised(tmp_path):
+    path = tmp_path / "_iabn.so"
+    path.write_bytes(b"not a shared object")
+    broken = native.load(path)
+    assert not broken.active and "cannot be loaded" in broken.reason
+
+
+@needs_kernel
+def test_the_kernel_shares_torch_s_threads():
+    assert native.kernel().isa in ("base", "avx2", "avx512")
+    assert "torch" in native.kernel().threads
+
+
+def test_type_of_tensor_is_kept_for_subclasses():
+    class Marked(Tensor):
+        pass
+
+    x, *layer = case((2, 4, 3, 3))
+    assert type(kernels.iabn(x.as_subclass(Marked), *layer)) is Marked
