@@ -46,7 +46,7 @@ def download(
     opener: Opener = open_https,
     progress: Progress = lambda what, done, total: None,
 ) -> list[str]:
-    """Fetch and unpack every archive of a dataset that is not there yet; returns what was done, for people."""
+    """Fetch and unpack every archive of a dataset that is not there yet; returns what was done."""
     if name not in ARCHIVES:
         raise ValueError(f"unknown dataset {name!r}; known are: {', '.join(ARCHIVES)}")
     done = []

@@ -2,8 +2,8 @@
 
 Source: the object set, `kitti/object/training/{image_2/*.png,label_2/*.txt}`. Target: the tracking set in
 order, `kitti/tracking/training/{image_02/<sequence>/<frame>.png,label_02/<sequence>.txt}`, in rain of 200
-mm/hr: frames of a rendered tree `kitti/tracking_rain/training/image_02/` where the user has one, rendered here
-otherwise, from 16-bit depth maps in `kitti/tracking/training/depth_02/` (metres times 256) or the
+mm/hr: frames of a rendered tree `kitti/tracking_rain/training/image_02/` where the user has one, rendered
+here otherwise, from 16-bit depth maps in `kitti/tracking/training/depth_02/` (metres times 256) or the
 flat-road prior.
 """
 
@@ -46,7 +46,7 @@ def open_kitti(root: Path, *, rate: float = RATE) -> Dataset:
     target = TARGET if rate == RATE else f"rain_{rate:g}"
     base = root / "kitti"
     if not base.is_dir():
-        raise MissingData("kitti data", [base], "note-tta data download kitti (which tells how)")
+        raise MissingData("kitti data", [base], "note-tta data download kitti")
     openers: dict[str, Callable[[], Domain]] = {
         name: partial(_source_domain, base, name) for name in ("train", "test", "source")
     }
@@ -69,7 +69,7 @@ def object_frames(base: Path) -> list[Frame]:
     labels = sorted((folder / "label_2").glob("*.txt")) if (folder / "label_2").is_dir() else []
     if not labels:
         places = [folder / "label_2" / "*.txt"]
-        raise MissingData("KITTI object labels", places, "note-tta data download kitti (which tells how)")
+        raise MissingData("KITTI object labels", places, "note-tta data download kitti")
     frames = []
     for file in labels:
         objects = [_parse(file, line, words, 0) for line, words in _lines(file)]
@@ -84,7 +84,7 @@ def tracking_frames(base: Path) -> list[Frame]:
     files = sorted((folder / "label_02").glob("*.txt")) if (folder / "label_02").is_dir() else []
     if not files:
         places = [folder / "label_02" / "*.txt"]
-        raise MissingData("KITTI tracking labels", places, "note-tta data download kitti (which tells how)")
+        raise MissingData("KITTI tracking labels", places, "note-tta data download kitti")
     frames = []
     for file in files:
         by_frame: dict[int, list[tuple[int, Box]]] = {}
@@ -101,7 +101,7 @@ def tracking_frames(base: Path) -> list[Frame]:
 def read_frame(file: Path) -> Picture:
     """A frame as RGB `[H, W, 3]`."""
     if not file.is_file():
-        raise MissingData("a KITTI frame", [file], "note-tta data download kitti (which tells how)")
+        raise MissingData("a KITTI frame", [file], "note-tta data download kitti")
     try:
         with Image.open(file) as picture:
             return np.asarray(picture.convert("RGB"))

@@ -169,7 +169,7 @@ NOTES: Mapping[str, str] = {
     ),
     "kitti": "for use under KITTI's licence, CC BY-NC-SA 3.0; rain is rendered when frames are read",
     "extrasensory": (
-        "the publisher's site may answer over http only; if so, fetch the zip from http://extrasensory.ucsd.edu "
+        "the publisher's site may answer over http only; if so, fetch the zip from extrasensory.ucsd.edu "
         "yourself and unpack it as ExtraSensory.per_uuid_features_labels/; CC BY-NC-SA 4.0"
     ),
     "hapt": "non-commercial use; cite Reyes-Ortiz et al. 2016",

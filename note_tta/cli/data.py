@@ -1,0 +1,165 @@
+"""`note-tta data`: list, status, download, prepare, verify, preview."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="List, download, regenerate, check and look at datasets.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset's name; see `note-tta data list`.")]
+Root = Annotated[
+    Path | None,
+    typer.Option("--data-root", help="Where data lives; else $NOTE_TTA_DATA, else the user's cache folder."),
+]
+
+
+@app.command("list")
+def list_datasets() -> None:
+    """List every dataset: its targets, its download and whether it can be regenerated."""
+    from note_tta.data.prepare import PREPARABLE
+    from note_tta.data.sources import ARCHIVES, NOTES
+
+    for name, archives in ARCHIVES.items():
+        sizes = " + ".join(archive.size for archive in archives) or "nothing"
+        prepared = "; its corruptions can be regenerated" if name in PREPARABLE else ""
+        typer.echo(f"{name:13} downloads {sizes}{prepared}")
+        if name in NOTES:
+            typer.echo(f"{'':13} {NOTES[name]}")
+
+
+@app.command()
+def status(data_root: Root = None) -> None:
+    """Tell which datasets are in the data root."""
+    from note_tta.data import DATASETS, resolve_root
+    from note_tta.data import verify as checks
+
+    root = resolve_root(data_root)
+    typer.echo(f"data root: {root}")
+    for name in DATASETS:
+        there, line = checks.status(name, root)
+        typer.echo(f"{'yes' if there else 'no ':3} {name:13} {line}")
+
+
+@app.command()
+def download(
+    dataset: Name,
+    data_root: Root = None,
+    keep: Annotated[bool, typer.Option(help="Keep the archives after unpacking.")] = False,
+) -> None:
+    """Fetch the published archives over HTTPS, check and unpack them; a stopped download goes on.
+
+    Example: note-tta data download hapt
+    """
+    from note_tta.data import resolve_root
+    from note_tta.data.download import download as fetch
+    from note_tta.data.sources import NOTES
+
+    if dataset in NOTES:
+        typer.echo(f"note: {NOTES[dataset]}")
+    with _progress(in_bytes=True) as progress:
+        lines = fetch(dataset, resolve_root(data_root), keep=keep, progress=progress)
+    for line in lines:
+        typer.echo(line)
+
+
+@app.command()
+def prepare(
+    dataset: Name,
+    data_root: Root = None,
+    severity: Annotated[
+        list[int] | None, typer.Option(help="Only this severity; may be given several times.")
+    ] = None,
+    corruption: Annotated[
+        list[str] | None, typer.Option(help="Only this corruption; may be given several times.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of every random draw.")] = 0,
+    workers: Annotated[int | None, typer.Option(help="Processes; one a core if not given.")] = None,
+) -> None:
+    """Regenerate a corrupted set from clean images; a stopped run goes on where it was.
+
+    Example: note-tta data prepare cifar10 --severity 5
+    """
+    from note_tta.data import resolve_root
+    from note_tta.data.prepare import prepare as make
+
+    with _progress(in_bytes=False) as progress:
+        folder = make(
+            dataset,
+            resolve_root(data_root),
+            corruptions=corruption or None,
+            severities=severity or None,
+            seed=seed,
+            workers=workers,
+            progress=progress,
+        )
+    typer.echo(f"regenerated set: {folder}")
+
+
+@app.command()
+def verify(dataset: Name, data_root: Root = None) -> None:
+    """Check counts, shapes and checksums; exit code 1 if something is missing or wrong."""
+    from note_tta.data import resolve_root
+    from note_tta.data import verify as checks
+
+    results = checks.verify(dataset, resolve_root(data_root))
+    for check in results:
+        mark = {True: "ok  ", False: "BAD ", None: "    "}[check.ok]
+        typer.echo(f"{mark} {check.what}: {check.detail}")
+    if any(check.ok is False for check in results):
+        raise typer.Exit(1)
+
+
+@app.command()
+def preview(
+    dataset: Name,
+    data_root: Root = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The picture to write: .png, .svg or .pdf; else DATASET.png.")
+    ] = None,
+    severity: Annotated[int, typer.Option(help="Severity of the corruptions.")] = 5,
+    stream: Annotated[
+        str | None, typer.Option(help="Show classes over time: iid, dirichlet, sorted or chronological.")
+    ] = None,
+) -> None:
+    """Draw a dataset: corruptions side by side, frames beside their rain, or a stream with its labels.
+
+    Example: note-tta data preview digits --stream dirichlet --out stream.svg
+    """
+    from note_tta.data import resolve_root
+    from note_tta.data.preview import preview as draw
+
+    target = out if out is not None else Path(f"{dataset}.png")
+    typer.echo(draw(dataset, resolve_root(data_root), target, severity=severity, stream=stream))
+    typer.echo(f"picture: {target}")
+
+
+@contextmanager
+def _progress(*, in_bytes: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar that follows (what, done, total); silent where nobody watches."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    amount = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+        tasks: dict[str, object] = {}
+
+        def follow(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total or None)
+            bars.update(tasks[what], completed=done)  # type: ignore[arg-type]
+
+        yield follow

@@ -1,0 +1,173 @@
+"""Pictures of the data: corruptions side by side, frames beside their rain, streams with labels over time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import kitti, open_dataset
+from .base import Dataset, Domain, MissingData
+from .corruptions import MNIST_CORRUPTIONS, corrupt, frost_textures
+from .files import replacing
+
+SAMPLES = 5
+_TABLES: dict[str, Any] = {"cifar10": "cifar", "cifar100": "cifar", "imagenet": "imagenet", "mnist": "mnist"}
+
+
+def preview(name: str, root: Path, out: Path, *, severity: int = 5, stream: str | None = None) -> str:
+    """Draw a dataset into `out` (PNG, SVG or PDF by its suffix) and say in one line what is to be seen.
+
+    Image sets show their targets side by side, KITTI frames beside their rain, sensor sets the stream of
+    every target with its labels. With `stream` ("dirichlet", "sorted", "iid", "chronological") any dataset
+    shows the classes over time instead.
+    """
+    if out.suffix.lower() not in {".png", ".svg", ".pdf"}:
+        raise ValueError(f"the picture's name must end in .png, .svg or .pdf, got {out.name}")
+    options = {"severity": severity} if name in ("cifar10", "cifar100", "imagenet") else {}
+    dataset = open_dataset(name, root, **options)
+    if stream is not None:
+        figure = _streams(dataset, stream)
+        said = f"{dataset.title}: classes over time, {stream} order"
+    elif name == "kitti":
+        figure = _rain(root / "kitti")
+        said = "KITTI tracking frames (left) in rain of 200 mm/hr (right)"
+    elif len(dataset.input_shape) == 2:
+        figure = _sensors(dataset)
+        said = f"{dataset.title}: the first channel of each target over time, coloured by class"
+    else:
+        figure, said = _targets(dataset, root, severity)
+    with replacing(out) as temporary:
+        metadata = {"Date": None} if out.suffix == ".svg" else None
+        figure.savefig(temporary, format=out.suffix[1:], dpi=110, metadata=metadata)
+    return said
+
+
+def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _targets(dataset: Dataset, root: Path, severity: int) -> tuple[Any, str]:
+    """One column a target, one row a sample; targets without files are made on the spot from clean images."""
+    clean = dataset.domain("test")
+    samples = _one_a_class(clean)
+    columns = [("clean", clean.inputs(samples))]
+    made = 0
+    for target in dataset.targets:
+        try:
+            images = dataset.domain(target).inputs(samples)
+        except MissingData:
+            images, made = _made(dataset.name, clean.inputs(samples), target, severity, root), made + 1
+        columns.append((target.replace("_", "\n"), images))
+    figure, axes = _figure(len(samples), len(columns), 0.85 * len(columns), 0.95 * len(samples) + 0.4)
+    for column, (title, images) in enumerate(columns):
+        axes[0][column].set_title(title, fontsize=7)
+        for row, image in enumerate(images):
+            _show(axes[row][column], image)
+    how = f"; {made} made for this picture" if made else ""
+    return figure, f"{dataset.title}: {len(columns) - 1} targets beside the clean images{how}"
+
+
+def _made(name: str, images: Tensor, corruption: str, severity: int, root: Path) -> Tensor:
+    table = _TABLES[name]
+    pixels = (images.permute(0, 2, 3, 1).numpy() * 255).round().astype(np.uint8)
+    level = 1 if corruption in MNIST_CORRUPTIONS and table == "mnist" else severity
+    changed = corrupt(pixels, corruption, level, table=table, textures=frost_textures(root)[0])
+    return torch.from_numpy(changed.astype(np.float32) / 255).permute(0, 3, 1, 2)
+
+
+def _one_a_class(domain: Domain) -> list[int]:
+    """The first sample of each of the first few classes."""
+    firsts: dict[int, int] = {}
+    for index, label in enumerate(domain.labels.tolist()):
+        firsts.setdefault(label, index)
+    return [firsts[label] for label in sorted(firsts)][:SAMPLES]
+
+
+def _show(axis: Any, image: Tensor) -> None:
+    grey = image.shape[0] == 1
+    axis.imshow(image[0] if grey else image.permute(1, 2, 0), cmap="gray" if grey else None, vmin=0, vmax=1)
+    axis.set_axis_off()
+
+
+def _rain(base: Path) -> Any:
+    frames = kitti.tracking_frames(base)
+    chosen = frames[:: max(1, len(frames) // 4)][:4]
+    figure, axes = _figure(len(chosen), 2, 12, 1.9 * len(chosen))
+    for row, frame in enumerate(chosen):
+        for axis, image in zip(
+            axes[row], (kitti.read_frame(frame.picture), kitti.rainy_frame(base, frame.picture)), strict=True
+        ):
+            axis.imshow(image)
+            left, top, right, bottom = frame.box
+            axis.plot([left, right, right, left, left], [top, top, bottom, bottom, top], color="gold", lw=1)
+            axis.set_title(
+                f"{frame.picture.parent.name}/{frame.picture.stem} {kitti.CLASSES[frame.label]}", fontsize=7
+            )
+            axis.set_axis_off()
+    return figure
+
+
+def _sensors(dataset: Dataset) -> Any:
+    targets = dataset.targets
+    figure, axes = _figure(len(targets), 1, 10, 1.1 * len(targets) + 0.8)
+    for axis, target in zip(axes[:, 0], targets, strict=True):
+        domain = dataset.domain(target)
+        values = domain.inputs()[:, 0].mean(dim=1)
+        _strip(axis, domain.labels, len(dataset.classes))
+        scaled = (values - values.min()) / (values.max() - values.min()).clamp(min=1e-9)
+        axis.plot(np.arange(len(values)) + 0.5, scaled, color="black", lw=0.5)
+        axis.set_ylabel(target, fontsize=8, rotation=0, ha="right", va="center")
+    _legend(figure, dataset)
+    return figure
+
+
+def _streams(dataset: Dataset, stream: str) -> Any:
+    from .. import streams
+
+    orders = ("iid", "dirichlet", "sorted", "chronological")
+    if stream not in orders:
+        raise ValueError(f"stream must be one of {', '.join(orders)}, got {stream!r}")
+    domain = dataset.domain(dataset.targets[0])
+    rows = [stream] if stream == "iid" else [stream, "iid"]
+    figure, axes = _figure(len(rows), 1, 10, 1.1 * len(rows) + 0.8)
+    for axis, name in zip(axes[:, 0], rows, strict=True):
+        order: Tensor = getattr(streams, name)(domain.labels)
+        labels = domain.labels[order]
+        _strip(axis, labels, len(dataset.classes))
+        axis.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center")
+        axis.set_title(f"mean run length {streams.mean_run_length(labels):.1f}", fontsize=8, loc="right")
+    _legend(figure, dataset)
+    return figure
+
+
+def _strip(axis: Any, labels: Tensor, classes: int) -> None:
+    """Classes over time as a coloured strip."""
+    axis.imshow(
+        labels[None].numpy(),
+        aspect="auto",
+        cmap="tab20" if classes <= 20 else "nipy_spectral",
+        vmin=-0.5,
+        vmax=max(classes, 20 if classes <= 20 else classes) - 0.5,
+        extent=(0, len(labels), 0, 1),
+        interpolation="nearest",
+        alpha=0.85,
+    )
+    axis.set_yticks([])
+    axis.tick_params(labelsize=7)
+
+
+def _legend(figure: Any, dataset: Dataset) -> None:
+    from matplotlib import colormaps
+    from matplotlib.patches import Patch
+
+    if len(dataset.classes) <= 20:
+        colours = colormaps["tab20"]
+        patches = [Patch(color=colours((i + 0.5) / 20), label=name) for i, name in enumerate(dataset.classes)]
+        figure.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=7, frameon=False)
