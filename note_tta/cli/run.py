@@ -56,7 +56,9 @@ def run(
         typer.Option(metavar="[ADDRESS]", help="Run on Ray: on this machine, or the cluster at an address."),
     ] = None,
 ) -> None:
-    """Run one method on one stream, domain by domain, each from the source model. Examples:
+    """Run one method on one stream, domain by domain.
+
+    Each domain starts from the source model. Some examples:
 
     note-tta run --dataset cifar10 --model resnet20 --method note --domains fog frost
 

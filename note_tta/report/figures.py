@@ -121,7 +121,7 @@ def _bars(experiment: Experiment, table: Table) -> Figure:
     order = [stream_title("iid"), stream_title("correlated")]
     return Figure(
         table.id,
-        table.title,
+        f"{table.title} · {table.caption}",
         bar_chart(
             [(row.variant, row.title) for row in table.rows],
             [
@@ -144,7 +144,8 @@ def _sweep(experiment: Experiment, table: Table) -> Figure:
         for row in table.rows
     ]
     axis = "concentration δ" if experiment.id == "figure5a" else "batch or memory size"
-    return Figure(table.id, table.title, line_chart(series, [c.title for c in table.columns], x_title=axis))
+    title = f"{table.title} · {table.caption}"
+    return Figure(table.id, title, line_chart(series, [c.title for c in table.columns], x_title=axis))
 
 
 def _streams(experiment: Experiment, results: Results) -> list[Figure]:

@@ -109,7 +109,7 @@ def _domain_table(
         mean = paper_number(dataset, stream, row)
         line.append(Entry(score.number if score else None, mean, coverage=score.coverage if score else None))
         entries[row] = line
-    subject = f"{TITLES[dataset]}, {heading[0].lower()}{heading[1:]}"
+    subject = f"{TITLES[dataset]}, {heading[0].lower()}{heading[1:]}" + (", ablation" if ablation else "")
     words = stream if experiment.datasets == (dataset,) else f"{dataset}-{stream}"
     words += "-ablation" if ablation else ""
     return finish(experiment, label, columns, entries, [dataset] * len(columns), subject, words, wide=True)

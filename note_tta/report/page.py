@@ -216,7 +216,7 @@ def _table(table: Table) -> dict[str, Any]:
     several = len({name for name, _ in named}) > 1
     return {
         "id": table.id,
-        "title": table.title,
+        "title": table.caption or table.title,
         "heat": table.wide,
         "columns": table.columns,
         "groups": [{"title": name, "span": width} for name, width in named] if several else [],

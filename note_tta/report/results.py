@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean, pstdev
 from typing import NamedTuple
 
@@ -135,7 +136,8 @@ class Results:
         """The rows that are part of no experiment, with their scores."""
         found = []
         for row in sorted(self._rows, key=lambda row: row.file_name):
-            if row.dataset in TITLES and row in _rows_of_experiments(row):
+            setup = Setup(row.model, row.width, row.checkpoint, row.data_options)
+            if row.dataset in TITLES and row in _rows_of_experiments(row.dataset, setup):
                 continue
             score = self.score_of(row) if row.method != "stream" else None
             if score is not None:
@@ -143,15 +145,15 @@ class Results:
         return found
 
 
-def _rows_of_experiments(like: Cell) -> set[Cell]:
-    """Every row of every experiment on the dataset and with the setup of `like`."""
-    setup = Setup(like.model, like.width, like.checkpoint, like.data_options)._asdict()
-    return {
-        template_for(like.dataset, variant, point, **setup).row()
+@lru_cache(maxsize=64)
+def _rows_of_experiments(dataset: str, setup: Setup) -> frozenset[Cell]:
+    """Every row of every experiment on a dataset with a setup."""
+    return frozenset(
+        template_for(dataset, variant, point, **setup._asdict()).row()
         for experiment in EXPERIMENTS.values()
         for variant in (*experiment.rows, *experiment.more)
         for point in experiment.points or [Point(stream) for stream in experiment.streams]
-    }
+    )
 
 
 def average(numbers: Sequence[Number | None]) -> Number | None:

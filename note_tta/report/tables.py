@@ -76,21 +76,21 @@ class Table:
 
     Attributes:
         id: The experiment's id, made unique by what follows it.
-        title: What it shows, over what, with which backbone.
+        title: What it shows.
+        caption: Of which dataset, with which backbone, over which samples, domains and seeds.
         columns: Left to right.
         rows: Top to bottom.
         footnotes: What entries with a note are about.
         wide: One column a domain: a heat map is the better picture.
-        subject: The dataset, where it is about one.
     """
 
     id: str
     title: str
+    caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     footnotes: tuple[str, ...] = ()
     wide: bool = False
-    subject: str = ""
 
     @property
     def empty(self) -> bool:
@@ -212,11 +212,9 @@ def finish(
     over = {name: coverage_text(name, coverage) for name, coverage in common.items()}
     if len(set(over.values())) > 1:
         over = {name: f"{TITLES[name]}: {text}" for name, text in over.items()}
-    title = " · ".join(
-        part for part in (experiment.title, subject, label, "; ".join(dict.fromkeys(over.values()))) if part
-    )
+    caption = " · ".join(part for part in (subject, label, "; ".join(dict.fromkeys(over.values()))) if part)
     slug = "-".join(part for part in (experiment.id, suffix, _slug(label)) if part)
-    return Table(slug, title, tuple(columns), tuple(rows), tuple(footnotes), wide, subject)
+    return Table(slug, experiment.title, caption, tuple(columns), tuple(rows), tuple(footnotes), wide)
 
 
 def _alike(one: Coverage, other: Coverage) -> bool:

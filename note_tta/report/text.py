@@ -48,7 +48,7 @@ def markdown(table: Table) -> str:
     heads = [
         column.title + (f"<br>{column.group}" if double and column.group else "") for column in table.columns
     ]
-    lines = [f"**{table.title}**", "", "| Method | " + " | ".join(heads) + " |"]
+    lines = [f"**{_escaped(table.title)}** · {table.caption}", "", "| Method | " + " | ".join(heads) + " |"]
     lines.append("|---|" + "---:|" * len(heads))
     for row in table.rows:
         lines.append(f"| {_escaped(row.title)} | " + " | ".join(map(_markdown_entry, row.entries)) + " |")
@@ -66,8 +66,8 @@ def latex(table: Table) -> str:
     lines = [
         r"\begin{table}[t]",
         r"\centering",
-        rf"\caption{{{_tex(table.title)}. Ours, the paper's, and the difference; lowest in bold; "
-        r"$\uparrow$ is worse than Source.}",
+        rf"\caption{{{_tex(f'{table.title}, {table.caption}')}. Ours, the paper's, and the difference; "
+        r"lowest in bold; $\uparrow$ is worse than Source.}",
         rf"\label{{tab:{table.id.replace('*', 'star')}}}",
         r"\resizebox{\textwidth}{!}{%",
         r"\begin{tabular}{l" + "rrr" * columns + "}",

@@ -130,7 +130,10 @@
       parts.push(`<polyline data-method="${series.key}" points="${points.join(" ")}" fill="none" stroke="${series.colour}" stroke-width="${series.key === "note" ? 3.2 : 1.9}" stroke-dasharray="${series.dash}" stroke-linejoin="round"><title>${escape(series.name)}: ${series.values.at(-1)} %</title></polyline>`);
     });
     const size = (right - left) / panel.labels.length;
-    panel.labels.forEach((label, i) => parts.push(`<rect x="${(left + i * size).toFixed(2)}" y="${bottom + 12}" width="${(size + 0.2).toFixed(2)}" height="18" fill="${panel.colours[label]}"/>`));
+    for (let start = 0, end = 0; start < panel.labels.length; start = end) {
+      while (end < panel.labels.length && panel.labels[end] === panel.labels[start]) end += 1;
+      parts.push(`<rect class="run" shape-rendering="crispEdges" x="${(left + start * size).toFixed(2)}" y="${bottom + 12}" width="${((end - start) * size).toFixed(2)}" height="18" fill="${panel.colours[panel.labels[start]]}"/>`);
+    }
     const base = bottom + 48;
     parts.push(`<text x="${left}" y="${base}" fill="var(--dim)">1</text><text x="${(left + right) / 2}" y="${base}" text-anchor="middle" fill="var(--dim)">samples in order of arrival · error so far (%)</text><text x="${right}" y="${base}" text-anchor="end" fill="var(--dim)">${panel.samples.toLocaleString("en")}</text>`);
     document.getElementById("chart").innerHTML = `<svg viewBox="0 0 ${width} ${height}" role="img" aria-label="Cumulative error of each method over the stream">${parts.join("")}</svg>`;

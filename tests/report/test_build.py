@@ -1,0 +1,76 @@
+import pytest
+
+from note_tta.experiments.store import Store
+from note_tta.report.build import build_report
+
+
+@pytest.fixture(scope="module")
+def folder(everything, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    store = Store(folder)
+    for record in everything:
+        store.save(record)
+    return folder
+
+
+def contents(folder):
+    return {
+        path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
+
+def test_a_report_rebuilds_byte_for_byte(folder, tmp_path):
+    written = build_report(folder, tmp_path / "a")
+    build_report(folder, tmp_path / "b")
+    first = contents(tmp_path / "a")
+    assert first == contents(tmp_path / "b")
+    assert len(first) == len(written)
+    assert {str(path) for path in first} >= {"index.html", "results.md", "tables.tex", "figures/figure2.svg"}
+
+
+def test_the_document_has_claims_tables_figures_orders_and_origin(folder, tmp_path):
+    build_report(folder, tmp_path)
+    text = (tmp_path / "results.md").read_text()
+    for heading in (
+        "## The paper's claims",
+        "### Table 1",
+        "## The order of the methods",
+        "## Source models",
+    ):
+        assert heading in text
+    assert "(i) *held*: Source" in text
+    assert "![Figure 2" in text
+    assert "cifar10-resnet18-bn-seed0.safetensors | `sha256:2` | 8.27 %" in text
+    assert "Commits: c0ffee" in text
+
+
+def test_a_person_s_notes_are_taken_in(fakes, tmp_path):
+    store = Store(tmp_path / "results")
+    for record in fakes.records("table2", datasets=["kitti"], seeds=(0,)):
+        store.save(record)
+    (tmp_path / "results" / "notes.md").write_text("## Why KITTI differs\n\nThe rain is ours.\n")
+    build_report(store.folder, tmp_path / "out")
+    assert "## Why KITTI differs\n\nThe rain is ours." in (tmp_path / "out" / "results.md").read_text()
+
+
+def test_every_image_of_the_document_is_there(folder, tmp_path):
+    import re
+
+    build_report(folder, tmp_path)
+    names = re.findall(r"\]\((figures/[^)]+)\)", (tmp_path / "results.md").read_text())
+    assert names
+    assert all((tmp_path / name).is_file() for name in names)
+
+
+def test_an_empty_folder_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"no results in .*; make some with: note-tta reproduce"):
+        build_report(tmp_path, tmp_path / "out")
+
+
+def test_a_damaged_result_is_named(folder, fakes, tmp_path):
+    store = Store(tmp_path)
+    (record,) = fakes.records("table2", datasets=["kitti"], seeds=(0,), rows=["note"])
+    store.save(record)
+    store.path(record.cell).write_text("{")
+    with pytest.raises(ValueError, match=rf"{record.cell.id}.json is not a result"):
+        build_report(tmp_path, tmp_path / "out")

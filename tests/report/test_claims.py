@@ -1,0 +1,94 @@
+import pytest
+
+from note_tta.experiments.catalog import VARIANTS
+from note_tta.report.claims import CLAIMS, check_claims, orderings
+from note_tta.report.results import Results
+
+PAPER = {  # CIFAR10-C in Tables 1 and 3: correlated, i.i.d.
+    "source": (42.3, 42.3),
+    "bn_stats": (73.4, 21.6),
+    "onda": (63.6, 21.7),
+    "pl": (75.4, 21.6),
+    "tent": (76.4, 18.8),
+    "lame": (36.2, 44.1),
+    "cotta": (75.5, 17.8),
+    "note": (21.1, 20.1),
+    "note_iid": (None, 17.6),
+    "iabn": (24.6, 24.6),
+    "pbrs": (27.5, 25.8),
+    "iabn_rs": (21.5, 20.7),
+}
+
+
+def results(fakes, without=(), **changed):
+    numbers = {**PAPER, **changed}
+    records = []
+    for row, (correlated, iid) in numbers.items():
+        experiment = (
+            "table1"
+            if VARIANTS[row].title in ("BN Stats", "ONDA", "PL", "TENT", "LAME", "CoTTA", "NOTE*")
+            else "table3"
+        )
+        if row in without:
+            continue
+        for cell in fakes.cells(experiment, datasets=["cifar10"], seeds=(0,), rows=[row]):
+            records.append(fakes.record(cell, iid if cell.stream == "iid" else correlated))
+    return Results(records)
+
+
+def verdicts(fakes, **options):
+    return {claim.id: claim.verdict for claim in check_claims(results(fakes, **options))}
+
+
+def test_the_papers_own_numbers_hold_every_claim(fakes):
+    assert verdicts(fakes) == dict.fromkeys(CLAIMS, "held")
+
+
+@pytest.mark.parametrize(
+    ("claim", "changed"),
+    [
+        ("i", {"cotta": (42.0, 17.8)}),
+        ("ii", {"lame": (20.0, 44.1)}),
+        ("iii", {"note": (21.1, 17.0)}),
+        ("iv", {"pbrs": (43.0, 25.8)}),
+        ("iv", {"iabn": (20.0, 24.6)}),
+        ("v", {"iabn_rs": (20.9, 20.7)}),
+        ("vi", {"note_iid": (None, 18.9)}),
+    ],
+)
+def test_a_number_against_it_breaks_a_claim(fakes, claim, changed):
+    assert verdicts(fakes, **changed)[claim] == "not held"
+
+
+@pytest.mark.parametrize(
+    ("claim", "without"),
+    [("i", "cotta"), ("ii", "lame"), ("iv", "pbrs"), ("v", "iabn_rs"), ("vi", "note_iid")],
+)
+def test_what_is_missing_is_not_measured(fakes, claim, without):
+    assert verdicts(fakes, without=[without])[claim] == "not measured"
+
+
+def test_what_contradicts_is_told_first(fakes):
+    claim = check_claims(results(fakes, lame=(20.0, 44.1), without=["pl"]))[1]
+    assert claim.evidence == (
+        "against it: NOTE 21.1 against LAME 20.0. "
+        "NOTE 21.1 against Source 42.3, BN Stats 73.4, ONDA 63.6, TENT 76.4, CoTTA 75.5. not measured: PL"
+    )
+
+
+def test_pbrs_may_tie_with_rs(fakes):
+    assert verdicts(fakes, iabn_rs=(21.12, 20.7))["v"] == "held"
+
+
+def test_the_order_is_compared_with_the_papers(fakes):
+    first, second = orderings(results(fakes))
+    assert first.subject == "CIFAR10-C, temporally correlated"
+    assert first.ours[0] == "NOTE 21.1"
+    assert first.ours == first.paper
+    assert first.agreement == pytest.approx(1.0)
+    assert second.ours[0] == "NOTE* 17.6"
+
+
+def test_a_reversed_order_disagrees(fakes):
+    changed = {row: (100 - PAPER[row][0], PAPER[row][1]) for row in PAPER if PAPER[row][0] is not None}
+    assert orderings(results(fakes, **changed))[0].agreement == pytest.approx(-1.0)

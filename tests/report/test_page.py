@@ -1,0 +1,77 @@
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from note_tta.evaluation import Result
+from note_tta.report.build import report_page
+from note_tta.report.contents import make_report
+from note_tta.report.page import Section, demo_page, page
+
+VOID = {"meta", "link", "br", "line", "rect", "circle", "polyline"}
+
+
+class Balance(HTMLParser):
+    """Fails on a tag that is not closed in its place."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open and self.open.pop() == tag, f"</{tag}> out of place at {self.getpos()}"
+
+
+@pytest.fixture(scope="module")
+def html(everything):
+    return report_page(make_report(everything))
+
+
+def test_the_page_is_well_formed(html):
+    parser = Balance()
+    parser.feed(html)
+    assert parser.open == []
+
+
+def test_the_page_needs_nothing_else(html):
+    without_data = re.sub(r'<script type="application/json".*?</script>', "", html, flags=re.S)
+    assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', without_data)
+    assert "@import" not in html
+    assert "url(" not in html
+    assert "fetch(" not in html
+
+
+def test_the_data_reads_back(html):
+    data = json.loads(re.search(r'id="data">(.*?)</script>', html, re.S)[1])
+    assert {panel["title"] for panel in data["panels"]} >= {"CIFAR10-C", "HAPT"}
+    assert all(max(panel["labels"]) < len(panel["colours"]) for panel in data["panels"])
+
+
+def test_names_cannot_break_the_page():
+    html = page("</title><script>x", "<b>", [Section("a", "</h2>", "<i>")])
+    assert "</title><script>x" not in html.replace("&lt;", "")
+    assert "&lt;b&gt;" in html
+
+
+def test_page_of_results_at_hand():
+    labels = torch.arange(300) // 100
+    result = Result(predictions=labels.roll(10), labels=labels, seconds=1.0)
+    html = demo_page(
+        {"correlated": {"source": result, "note": result}},
+        title="Digits",
+        intro="A demo.",
+        classes=3,
+        stream_titles={"correlated": "Temporally correlated"},
+    )
+    (panel,) = json.loads(re.search(r'id="data">(.*?)</script>', html, re.S)[1])["panels"]
+    assert panel["stream"] == "Temporally correlated"
+    assert [series["name"] for series in panel["series"]] == ["Source", "NOTE"]
+    assert panel["series"][0]["values"][-1] == pytest.approx(result.error, abs=0.06)
+    assert panel["samples"] == 300

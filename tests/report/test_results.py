@@ -1,0 +1,109 @@
+from statistics import pstdev
+
+import pytest
+
+from note_tta.experiments.catalog import Point
+from note_tta.experiments.paper import Number
+from note_tta.report.results import Results, Setup, average
+
+SETUP = Setup("resnet18")
+
+
+def scored(fakes, errors, **fixed):
+    """A Results whose NOTE row on CIFAR10-C has the errors `{(domain, seed): error}`."""
+    domains, seeds = sorted({d for d, _ in errors}), sorted({s for _, s in errors})
+    targets = {"cifar10": domains}
+    cells = fakes.cells("table1", datasets=["cifar10"], targets=targets, seeds=seeds, rows=["note"], **fixed)
+    kept = [c for c in cells if c.stream == "dirichlet" and (c.domain, c.seed) in errors]
+    return Results([fakes.record(c, errors[c.domain, c.seed]) for c in kept])
+
+
+def test_mean_over_domains_and_spread_over_seeds(fakes):
+    results = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 20.0, ("fog", 1): 14.0, ("snow", 1): 24.0})
+    score = results.score("cifar10", SETUP, "note")
+    assert score.number == Number(17.0, pstdev([15.0, 19.0]))
+    assert score.by_domain["fog"] == Number(12.0, 2.0)
+    assert score.coverage == (None, ("fog", "snow"), (0, 1))
+
+
+def test_one_seed_has_no_spread(fakes):
+    assert scored(fakes, {("fog", 0): 10.0}).score("cifar10", SETUP, "note").number == Number(10.0, None)
+
+
+def test_a_seed_that_a_stopped_run_left_behind_does_not_count(fakes):
+    results = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 20.0, ("fog", 1): 90.0})
+    score = results.score("cifar10", SETUP, "note")
+    assert score.number == Number(15.0, None)
+    assert score.coverage.seeds == (0,)
+
+
+def test_only_common_domains_are_averaged_where_seeds_differ(fakes):
+    results = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 50.0, ("fog", 1): 20.0, ("frost", 1): 90.0})
+    score = results.score("cifar10", SETUP, "note")
+    assert score.coverage.domains == ("fog",)
+    assert score.number.mean == 15.0
+
+
+def test_the_longest_run_of_a_row_is_taken(fakes):
+    cells = fakes.cells("table1", datasets=["cifar10"], seeds=(0,), rows=["note"])
+    short = fakes.cells("table1", datasets=["cifar10"], seeds=(0,), rows=["note"], samples=100)
+    results = Results([fakes.record(c, 10.0) for c in cells] + [fakes.record(c, 99.0) for c in short])
+    assert results.score("cifar10", SETUP, "note").number.mean == 10.0
+
+
+def test_other_backbones_do_not_mix(fakes):
+    results = Results(
+        [fakes.record(c, 10.0) for c in fakes.cells("table1", datasets=["cifar10"], rows=["note"])]
+        + [
+            fakes.record(c, 90.0)
+            for c in fakes.cells("table1", datasets=["cifar10"], rows=["note"], width=16)
+        ]
+    )
+    assert results.setups("cifar10") == [SETUP, Setup("resnet18", 16)]
+    assert results.score("cifar10", SETUP, "note").number.mean == 10.0
+    assert results.score("cifar10", Setup("resnet18", 16), "note").number.mean == 90.0
+
+
+def test_streams_and_options_are_told_apart(fakes):
+    results = Results(fakes.records("figure5a", "figure5b", "table3", seeds=(0,)))
+    numbers = {
+        results.score("cifar10", SETUP, "note", point).number.mean
+        for point in (Point(), Point("iid"), Point(delta=10.0), Point(batch_size=16))
+    }
+    assert len(numbers) == 4
+    assert results.score("cifar10", SETUP, "iabn_rs").number != results.score("cifar10", SETUP, "note").number
+
+
+def test_source_domain_is_apart_from_the_targets(fakes):
+    results = Results(fakes.records("table-source", datasets=["hapt"]))
+    setup = Setup("sensor_cnn4")
+    assert results.score("hapt", setup, "source").coverage.domains == ("user22", "user23")
+    assert results.score("hapt", setup, "source", source=True).coverage.domains == ("test",)
+
+
+def test_rows_of_no_experiment_are_listed(fakes):
+    from dataclasses import replace
+
+    known = fakes.cells("table1", datasets=["cifar10"], seeds=(0,), rows=["note"])
+    odd = [replace(cell, method_options=(("weight_decay", 0.0005),)) for cell in known]
+    found = Results([fakes.record(cell) for cell in known + odd]).others()
+    assert [row.method_options for row, _ in found] == [(("weight_decay", 0.0005),)] * 2
+
+
+@pytest.mark.parametrize(
+    ("setup", "label"),
+    [
+        (Setup("resnet18"), ""),
+        (Setup("resnet20"), "resnet20"),
+        (Setup("resnet18", 16), "resnet18, width 16"),
+        (Setup("resnet18", None, "", (("severity", 3),)), "severity 3"),
+    ],
+)
+def test_setup_in_words(setup, label):
+    assert setup.label("cifar10") == label
+
+
+def test_average_needs_every_number():
+    assert average([Number(1.0), Number(3.0)]) == Number(2.0)
+    assert average([Number(1.0), None]) is None
+    assert average([]) is None

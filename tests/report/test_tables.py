@@ -1,0 +1,118 @@
+"""Rows and columns are the paper's; what was measured on less says so."""
+
+from dataclasses import replace
+
+import pytest
+
+from note_tta.experiments.catalog import EXPERIMENTS
+from note_tta.experiments.paper import Number
+from note_tta.report.layouts import make_tables
+from note_tta.report.results import Results
+
+METHODS = ["Source", "BN Stats", "ONDA", "PL", "TENT", "LAME", "CoTTA", "NOTE"]
+CORRUPTED = ["CIFAR10-C", "CIFAR100-C", "ImageNet-C", "Avg"]
+CIFARS = ["CIFAR10-C", "CIFAR100-C", "Avg"]
+
+LAYOUT = {
+    "table1": ([*METHODS, "NOTE*"], CORRUPTED * 2),
+    "table2": (METHODS, ["KITTI", "HARTH", "ExtraSensory", "Avg"]),
+    "table3": (["Source", "IABN", "PBRS", "IABN+RS", "IABN+PBRS", "IN+PBRS"], CIFARS * 2),
+    "table-iabn-star": (["Source", "IABN*", "IABN", "IABN*+PBRS", "IABN+PBRS"], CIFARS * 2),
+    "table-mnist-correlated": (METHODS, ["Shot", "Scale", "Canny edges", "Avg"]),
+    "table-mnist-iid": ([*METHODS, "NOTE*"], ["Shot", "Scale", "Canny edges", "Avg"]),
+    "table-domains-cifar10-correlated": (METHODS, ["Gaussian", "Fog", "JPEG", "Avg"]),
+    "table-domains-cifar10-iid": ([*METHODS, "NOTE*"], ["Gaussian", "Fog", "JPEG", "Avg"]),
+    "table-domains-harth-correlated": (METHODS, ["S008", "S018", "Avg"]),
+    "table-domains-extrasensory-correlated": (METHODS, ["4FC", "797", "Avg"]),
+    "table-hapt-correlated": (METHODS, ["user22", "user23", "Avg"]),
+    "table-source-kitti": (["Source", "IABN"], ["Source domain", "rain", "Avg"]),
+    "figure2": (METHODS, ["CIFAR10-C", "CIFAR10-C"]),
+    "figure5a-cifar10": (METHODS, ["0.001", "0.01", "0.1", "1", "10", "uniform"]),
+    "figure5b-cifar10": (METHODS, ["16", "32", "64", "128", "256", "512"]),
+}
+
+
+@pytest.fixture(scope="module")
+def tables(everything):
+    results = Results(everything)
+    return {table.id: table for e in EXPERIMENTS.values() for table in make_tables(e, results)}
+
+
+def row(table, title):
+    return next(row for row in table.rows if row.title == title).entries
+
+
+@pytest.mark.parametrize("name", LAYOUT)
+def test_rows_and_columns_are_the_papers(tables, name):
+    rows, columns = LAYOUT[name]
+    assert [row.title for row in tables[name].rows] == rows
+    assert [column.title for column in tables[name].columns] == columns
+
+
+def test_streams_stand_over_their_columns(tables):
+    groups = [column.group for column in tables["table1"].columns]
+    assert groups == ["Temporally correlated"] * 4 + ["Uniformly distributed (i.i.d.)"] * 4
+
+
+def test_the_papers_numbers_stand_beside_ours(tables):
+    entry = row(tables["table1"], "NOTE")[0]
+    assert entry.paper == Number(21.1, 0.6)
+    assert entry.difference == pytest.approx(round(entry.ours.mean, 1) - 21.1, abs=1e-9)
+    assert row(tables["table1"], "NOTE*")[7].paper == Number(43.4)
+    assert row(tables["table3"], "IN+PBRS")[1].paper == Number(52.5)
+    assert row(tables["table2"], "LAME")[3].paper == Number(41.0)
+
+
+def test_where_the_paper_has_no_number_there_is_none(tables):
+    assert all(entry.paper is None for entry in row(tables["table-domains-harth-correlated"], "NOTE")[:2])
+    assert row(tables["table-source-kitti"], "Source")[0].paper is None
+    assert all(entry == replace(entry, ours=None, paper=None) for entry in row(tables["table1"], "NOTE*")[:4])
+
+
+def test_the_lowest_is_marked_and_so_is_worse_than_source(tables):
+    table = tables["table1"]
+    best = [r.title for r in table.rows if r.entries[0].best]
+    worse = [r.title for r in table.rows if r.entries[0].worse]
+    assert best == ["NOTE"]
+    assert worse == ["BN Stats", "ONDA", "PL", "TENT", "CoTTA"]
+
+
+def test_ties_to_the_printed_digit_are_both_lowest_and_not_worse(fakes):
+    cells = fakes.cells("table2", datasets=["kitti"], seeds=(0,))
+    results = Results([fakes.record(c, 10.02 if c.method == "lame" else 10.0) for c in cells])
+    (table,) = make_tables(EXPERIMENTS["table2"], results)
+    assert all(r.entries[0].best and not r.entries[0].worse for r in table.rows)
+
+
+def test_a_smaller_run_says_so_in_its_title(fakes):
+    records = fakes.records("table1", datasets=["cifar10"], samples=500, model="resnet20", seeds=(0, 1, 2))
+    (table,) = make_tables(EXPERIMENTS["table1"], Results(records))
+    assert table.caption == (
+        "resnet20 · first 500 samples of each domain, 3 of 15 domains (Fog, Gaussian, JPEG), seeds 0–2"
+    )
+    assert [column.title for column in table.columns] == ["CIFAR10-C"] * 2
+    assert table.id == "table1-resnet20"
+
+
+def test_a_row_measured_on_less_has_a_footnote(fakes):
+    cells = fakes.cells("table1", datasets=["cifar10"], seeds=(0,))
+    cells = [replace(c, samples=2000) if c.method == "cotta" else c for c in cells]
+    (table,) = make_tables(EXPERIMENTS["table1"], Results(map(fakes.record, cells)))
+    assert row(table, "CoTTA")[0].note == 1
+    assert row(table, "NOTE")[0].note == 0
+    assert table.footnotes[0].startswith("first 2,000 samples of each domain")
+
+
+def test_no_average_over_datasets_that_are_not_all_there(fakes):
+    cells = fakes.cells("table2", datasets=["kitti", "harth"], seeds=(0,))
+    cells = [c for c in cells if not (c.dataset == "harth" and c.method == "pl")]
+    (table,) = make_tables(EXPERIMENTS["table2"], Results(map(fakes.record, cells)))
+    assert row(table, "PL")[2].ours is None
+    assert row(table, "NOTE")[2].ours is not None
+    assert row(table, "NOTE")[2].paper is None
+
+
+def test_a_sweep_is_not_made_of_table_1_alone(fakes):
+    results = Results(fakes.records("table1", datasets=["cifar10"]))
+    assert make_tables(EXPERIMENTS["figure5a"], results) == []
+    assert make_tables(EXPERIMENTS["figure5b"], results) == []
