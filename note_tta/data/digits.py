@@ -17,7 +17,7 @@ from scipy import ndimage
 from .base import Dataset, Domain, IntArray, image_domain
 
 SIZE = 32
-COPIES = 6
+COPIES = 3
 TEST_IMAGES = 800
 TARGETS = ("contrast", "brightness", "style")
 Images = npt.NDArray[np.float32]
@@ -89,19 +89,19 @@ def _pose(images: Images, generator: np.random.Generator) -> Images:
 
 def _contrast(images: Images, _generator: np.random.Generator) -> Images:
     means = images.mean(axis=(1, 2), keepdims=True)
-    faded: Images = means + (images - means) * np.float32(0.3)
+    faded: Images = means + (images - means) * np.float32(0.5)
     return faded
 
 
 def _brightness(images: Images, _generator: np.random.Generator) -> Images:
-    lit: Images = images * np.float32(0.6) + np.float32(0.5)
+    lit: Images = images * np.float32(0.8) + np.float32(0.22)
     return lit
 
 
 def _style(images: Images, generator: np.random.Generator) -> Images:
     shape = (len(images), 1, 1)
-    gain, offset = generator.uniform(0.3, 0.9, shape), generator.uniform(0.0, 0.5, shape)
-    noise = generator.normal(0.0, 0.08, images.shape)
+    gain, offset = generator.uniform(0.4, 1.0, shape), generator.uniform(0.0, 0.35, shape)
+    noise = generator.normal(0.0, 0.06, images.shape)
     styled: Images = (images * gain + offset + noise).astype(np.float32)
     return styled
 

@@ -36,7 +36,7 @@ PAPER_WINDOWS = {
 }
 PAPER_SOURCE_WINDOWS = 17_777
 DIFFERENCE = (
-    "the paper's counts are not reachable exactly: user 4FC has 4,171 rows with exactly one of the five labels, "
+    "the paper's counts are not reachable exactly: user 4FC has 4,171 rows with exactly one of the labels, "
     "at most 834 windows of five, where the paper has 844; it does not say how it treated rows with missing "
     "features or windows across a change of label, nor which sixteen users were its source"
 )

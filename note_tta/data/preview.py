@@ -138,7 +138,8 @@ def _streams(dataset: Dataset, stream: str) -> Any:
     rows = [stream] if stream == "iid" else [stream, "iid"]
     figure, axes = _figure(len(rows), 1, 10, 1.1 * len(rows) + 0.8)
     for axis, name in zip(axes[:, 0], rows, strict=True):
-        order: Tensor = getattr(streams, name)(domain.labels)
+        seeded = {} if name == "chronological" else {"generator": torch.Generator().manual_seed(0)}
+        order: Tensor = getattr(streams, name)(domain.labels, **seeded)
         labels = domain.labels[order]
         _strip(axis, labels, len(dataset.classes))
         axis.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center")
