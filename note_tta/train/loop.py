@@ -247,7 +247,13 @@ def _train_epoch(run: _Run, model: nn.Module, steps: int, show: Show) -> None:
             lr = recipe.lr_at(step, steps * recipe.epochs)
             for group in run.optimizer.param_groups:
                 group["lr"] = lr
-            x = augment(x.to(device), augmenting, crop_padding=recipe.crop_padding, flip=recipe.flip)
+            x = augment(
+                x.to(device),
+                augmenting,
+                crop_padding=recipe.crop_padding,
+                crop_fill=recipe.crop_fill,
+                flip=recipe.flip,
+            )
             totals += _train_step(run, model, x, y.to(device), len(batch)).cpu()
             if not math.isfinite(totals[0]):
                 raise Diverged(

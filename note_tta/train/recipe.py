@@ -22,7 +22,10 @@ class Recipe:
         momentum: SGD's.
         weight_decay: L2 penalty on every parameter.
         schedule: `"cosine"` falls to 0 step by step over the whole run, `"constant"` stays.
-        crop_padding: Pad images by so many black pixels and crop them back at a random place; 0 leaves them.
+        crop_padding: Pad images by so many pixels and crop them back at a random place; 0 leaves them.
+        crop_fill: Pad with the image's own `"reflect"`ion or with `"black"`. Black borders change a channel's
+            statistics, so a network with IABN takes clean images for a change of domain: a ResNet-20
+            fine-tuned on CIFAR-10 with black borders erred more on clean training images than on padded ones.
         flip: Mirror every other image, at random.
         pretrained: The paper starts from ImageNet weights instead of from scratch.
 
@@ -39,6 +42,7 @@ class Recipe:
     weight_decay: float = 5e-4
     schedule: Literal["cosine", "constant"] = "cosine"
     crop_padding: int = 0
+    crop_fill: Literal["reflect", "black"] = "reflect"
     flip: bool = False
     pretrained: bool = False
 
@@ -57,6 +61,8 @@ class Recipe:
             raise ValueError(f"optimizer must be 'sgd' or 'adam', got {self.optimizer!r}")
         if self.schedule not in ("cosine", "constant"):
             raise ValueError(f"schedule must be 'cosine' or 'constant', got {self.schedule!r}")
+        if self.crop_fill not in ("reflect", "black"):
+            raise ValueError(f"crop_fill must be 'reflect' or 'black', got {self.crop_fill!r}")
 
     def lr_at(self, step: int, steps: int) -> float:
         """Return the learning rate of a step, counted from 0, in a run of so many steps."""

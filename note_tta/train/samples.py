@@ -101,7 +101,14 @@ def epoch_batches(
     return batches
 
 
-def augment(x: Tensor, generator: torch.Generator, *, crop_padding: int = 0, flip: bool = False) -> Tensor:
+def augment(
+    x: Tensor,
+    generator: torch.Generator,
+    *,
+    crop_padding: int = 0,
+    crop_fill: str = "reflect",
+    flip: bool = False,
+) -> Tensor:
     """Crop each image at a random place of its padded self and mirror every other one.
 
     The numbers are drawn on the CPU, so the same seed gives the same images on every device.
@@ -109,7 +116,8 @@ def augment(x: Tensor, generator: torch.Generator, *, crop_padding: int = 0, fli
     Args:
         x: Images `[B, C, H, W]` in [0, 1].
         generator: The only source of randomness.
-        crop_padding: Black pixels added on every side before the crop; 0 does not crop.
+        crop_padding: Pixels added on every side before the crop; 0 does not crop.
+        crop_fill: `"reflect"` or `"black"`, what is added.
         flip: Whether to mirror.
     """
     if not crop_padding and not flip:
@@ -121,7 +129,7 @@ def augment(x: Tensor, generator: torch.Generator, *, crop_padding: int = 0, fli
     if crop_padding:
         offsets = torch.randint(0, 2 * crop_padding + 1, (2, batch, 1), generator=generator)
         rows, columns = rows + offsets[0], columns + offsets[1]
-        x = F.pad(x, (crop_padding,) * 4)
+        x = F.pad(x, (crop_padding,) * 4, mode="constant" if crop_fill == "black" else "reflect")
     if flip:
         mirrored = torch.rand(batch, 1, generator=generator) < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)

@@ -66,6 +66,7 @@ def test_optimizers():
         ({"momentum": 1.0}, "momentum must be at least 0 and under 1, got 1.0"),
         ({"weight_decay": -0.1}, "weight_decay must be at least 0, got -0.1"),
         ({"optimizer": "lion"}, "optimizer must be 'sgd' or 'adam', got 'lion'"),
+        ({"crop_fill": "white"}, "crop_fill must be 'reflect' or 'black', got 'white'"),
         ({"schedule": "step"}, "schedule must be 'cosine' or 'constant', got 'step'"),
     ],
 )

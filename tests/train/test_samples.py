@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -42,10 +43,11 @@ def test_no_augmentation_leaves_the_batch_alone():
     assert augment(x, generator()) is x
 
 
-def test_every_crop_is_a_window_of_the_padded_image():
+@pytest.mark.parametrize(("fill", "mode"), [("black", "constant"), ("reflect", "reflect")])
+def test_every_crop_is_a_window_of_the_padded_image(fill, mode):
     x = torch.rand(40, 2, 6, 5)
-    out = augment(x, generator(), crop_padding=2)
-    padded = torch.nn.functional.pad(x, (2, 2, 2, 2))
+    out = augment(x, generator(), crop_padding=2, crop_fill=fill)
+    padded = torch.from_numpy(np.pad(x.numpy(), ((0, 0), (0, 0), (2, 2), (2, 2)), mode=mode))
     places = set()
     for image, crop in zip(padded, out, strict=True):
         hits = [
