@@ -1,0 +1,96 @@
+"""Measure everything, print a table, write JSON, and fail where a bar is missed."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from note_tta.nn import native
+from note_tta.provenance import provenance
+
+from . import adaptation, layers
+from .measure import Figure
+
+
+def main() -> int:
+    """Run the benchmark; the exit code is 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("--repeats", type=int, default=25, help="rounds of each comparison")
+    parser.add_argument("--samples", type=int, default=1024, help="length of the stream")
+    parser.add_argument("--threads", type=int, help="threads to compute with")
+    parser.add_argument("--only", choices=["layers", "adaptation"], help="measure one part only")
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    status = Console(stderr=True)
+    found = []
+    for figure in _figures(arguments):
+        found.append(figure)
+        status.print(f"  {figure.name}: {_shown(figure.value, figure)}", highlight=False)
+    console.print(_table(found))
+    if arguments.out:
+        _write(arguments.out, found, arguments)
+        console.print(f"written to {arguments.out}", highlight=False)
+    missed = [figure for figure in found if not figure.kept]
+    for figure in missed:
+        console.print(f"missed: {figure.name}", style="red", highlight=False)
+    return 1 if missed else 0
+
+
+def _figures(arguments: argparse.Namespace) -> Iterator[Figure]:
+    if arguments.only != "adaptation":
+        yield from layers.figures(arguments.repeats)
+    if arguments.only != "layers":
+        yield from adaptation.figures(arguments.repeats, arguments.samples)
+
+
+def _shown(value: float, figure: Figure) -> str:
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f}{' ' + figure.unit if figure.unit else ''}"
+
+
+def _table(figures: list[Figure]) -> Table:
+    table = Table(title=f"Speed on {torch.get_num_threads()} threads: medians, quartiles and bars")
+    for column, justify in (
+        ("figure", "left"),
+        ("median", "right"),
+        ("quartiles", "right"),
+        ("bar", "right"),
+    ):
+        table.add_column(column, justify=justify)
+    table.add_column("")
+    for figure in figures:
+        bar = "" if figure.bar is None else f"{'≤' if figure.at_most else '≥'} {_shown(figure.bar, figure)}"
+        verdict = "" if figure.bar is None else "[green]kept[/]" if figure.kept else "[red]missed[/]"
+        spread = f"{_shown(figure.low, figure)} – {_shown(figure.high, figure)}"
+        table.add_row(figure.name, _shown(figure.value, figure), spread, bar, verdict)
+    return table
+
+
+def _write(path: Path, figures: list[Figure], arguments: argparse.Namespace) -> None:
+    kernel = native.kernel()
+    content = {
+        "provenance": provenance(),
+        "kernel": {"active": kernel.active, "instruction_set": kernel.isa, "threads": kernel.threads},
+        "repeats": arguments.repeats,
+        "samples": arguments.samples,
+        "figures": [dataclasses.asdict(figure) | {"kept": figure.kept} for figure in figures],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

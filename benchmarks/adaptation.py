@@ -1,0 +1,137 @@
+"""NOTE on a stream, against the arithmetic it cannot do without, other methods and a research loop."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+import note_tta as tta
+from note_tta.models import build_model
+
+from .baselines import Arithmetic, ResearchLoop, plain_iabn
+from .measure import Figure, quartiles, ratio_figure, ratios, take_turns
+
+BATCH = 64
+
+
+def figures(repeats: int, samples: int) -> Iterator[Figure]:
+    """All figures of this file; `samples` is the length of the stream."""
+    yield from _streams(samples)
+    yield _latency(repeats)
+    yield from _memories(repeats)
+    yield _held()
+
+
+def _models() -> tuple[nn.Module, nn.Module]:
+    torch.manual_seed(0)
+    plain = build_model("resnet18", 10)
+    return plain, tta.convert_iabn(copy.deepcopy(plain))
+
+
+def _stream(samples: int) -> Iterator[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(0, samples, BATCH):
+        yield (
+            torch.rand(BATCH, 3, 32, 32, generator=generator),
+            torch.randint(10, (BATCH,), generator=generator),
+        )
+
+
+def _streams(samples: int) -> Iterator[Figure]:
+    """Every contender takes the whole stream; after each batch the next contender has its turn with it."""
+    bn, iabn = _models()
+    note, tent, source = tta.NOTE(iabn), tta.TENT(copy.deepcopy(bn)), tta.Source(copy.deepcopy(bn))
+    arithmetic, research = Arithmetic(copy.deepcopy(bn)), ResearchLoop(plain_iabn(copy.deepcopy(bn)))
+    contenders: dict[str, Callable[[Tensor, Tensor], object]] = {
+        "source": lambda x, y: source(x),
+        "tent": lambda x, y: tent(x),
+        "arithmetic": lambda x, y: arithmetic(x),
+        "note": lambda x, y: note(x),
+        "research": research,
+    }
+    warm, label = torch.rand(BATCH, 3, 32, 32), torch.zeros(BATCH, dtype=torch.long)
+    for call in contenders.values():
+        call(warm, label)
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for number, (x, y) in enumerate(_stream(samples)):
+        names = list(contenders)
+        for name in names if number % 2 == 0 else reversed(names):
+            start = time.perf_counter()
+            contenders[name](x, y)
+            seconds[name].append(time.perf_counter() - start)
+    total: dict[str, object] = {name: round(sum(s), 3) for name, s in seconds.items()}
+    took = {name: ratios(seconds["note"], s) for name, s in seconds.items()}
+    stream = f"{samples} samples at B={BATCH}"
+    yield ratio_figure(f"NOTE ÷ its arithmetic, {stream}", [took["arithmetic"]], 1.15, detail=total)
+    yield ratio_figure(f"NOTE ÷ TENT, {stream}", [took["tent"]], 1.5)
+    yield ratio_figure(f"NOTE ÷ Source, {stream}", [took["source"]], None)
+    rounds = [ratios(seconds["research"], seconds["note"])]
+    yield ratio_figure(f"research-style loop ÷ NOTE, {stream}", rounds, 3.5, at_most=False)
+
+
+def _latency(repeats: int) -> Figure:
+    """Single samples between two updates: an interval so long that none falls in."""
+    bn, iabn = _models()
+    x = torch.rand(1, 3, 32, 32)
+    note, source = tta.NOTE(iabn, interval=1_000_000), tta.Source(bn)
+    seconds = take_turns({"source": lambda: source(x), "note": lambda: note(x)}, 4 * repeats)
+    detail: dict[str, object] = {name: round(1e3 * quartiles(s)[1], 3) for name, s in seconds.items()}
+    rounds = [ratios(seconds["note"], seconds["source"])]
+    return ratio_figure(
+        "NOTE's single-sample latency between updates ÷ Source's", rounds, 1.15, detail=detail
+    )
+
+
+def _memories(repeats: int) -> Iterator[Figure]:
+    for capacity, bar in ((64, 15.0), (4096, 30.0)):
+        memory = tta.PBRS(capacity)
+        generator = torch.Generator().manual_seed(0)
+        x = torch.rand(3, 32, 32)
+        labels = torch.randint(10, (10_000,), generator=generator).tolist()
+        for label in labels:
+            memory.add(x, label)
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            for label in labels[:2000]:
+                memory.add(x, label)
+            times.append((time.perf_counter() - start) / 2000 * 1e6)
+        low, middle, high = quartiles(times)
+        yield Figure(f"PBRS add, capacity {capacity:,}", middle, low, high, bar, unit="µs")
+
+
+def _held() -> Figure:
+    """Bytes of all tensors alive in the process after some updates, beyond the model and the 64 samples."""
+    _, model = _models()
+    model.requires_grad_(False)
+    batch = torch.rand(BATCH, 3, 32, 32)
+    before = _bytes_alive()
+    method = tta.NOTE(model)
+    for _ in range(3):
+        method(batch)
+    held = _bytes_alive() - before - method.memory.capacity * batch[0].numel() * 4
+    affine = sum(
+        p.numel() * 4
+        for layer in model.modules()
+        if isinstance(layer, nn.BatchNorm2d)
+        for p in layer.parameters()
+    )
+    limit = 2 * (2 * affine) + 1e6
+    return Figure(
+        "memory NOTE holds between calls", held / 1e3, held / 1e3, held / 1e3, limit / 1e3, unit="kB"
+    )
+
+
+def _bytes_alive() -> int:
+    gc.collect()
+    storages = {}
+    for thing in gc.get_objects():
+        if isinstance(thing, Tensor) and type(thing) in (Tensor, nn.Parameter):
+            storage = thing.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())

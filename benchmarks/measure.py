@@ -1,0 +1,103 @@
+"""Timing side by side: contenders take turns in one process, so that whatever slows one slows all."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+Contender = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured number with its spread and the bar it is held to.
+
+    Attributes:
+        name: What was measured.
+        value: The median (for several shapes, the geometric mean of medians).
+        low: First quartile.
+        high: Third quartile.
+        bar: The limit; None where the number is only reported.
+        at_most: Whether the bar is an upper limit.
+        unit: Empty for a ratio.
+        detail: The numbers behind it, for the JSON.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    bar: float | None = None
+    at_most: bool = True
+    unit: str = ""
+    detail: dict[str, object] | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the bar is kept; always where there is none."""
+        return self.bar is None or (self.value <= self.bar if self.at_most else self.value >= self.bar)
+
+
+def take_turns(
+    contenders: dict[str, Contender], repeats: int, *, least: float = 2e-3
+) -> dict[str, list[float]]:
+    """Seconds a call of each contender, `repeats` times, in turns and in alternating order.
+
+    Args:
+        contenders: What to time, by name.
+        repeats: How many rounds.
+        least: A measurement lasts at least so many seconds: short calls are made several times in a row.
+    """
+    loops = {}
+    for name, call in contenders.items():
+        call()
+        once = min(_seconds(call, 1) for _ in range(3))
+        loops[name] = max(1, math.ceil(least / max(once, 1e-9)))
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for repeat in range(repeats):
+        names = list(contenders)
+        for name in names if repeat % 2 == 0 else reversed(names):
+            seconds[name].append(_seconds(contenders[name], loops[name]))
+    return seconds
+
+
+def _seconds(call: Contender, loops: int) -> float:
+    start = time.perf_counter()
+    for _ in range(loops):
+        call()
+    return (time.perf_counter() - start) / loops
+
+
+def quartiles(values: Iterable[float]) -> tuple[float, float, float]:
+    """First quartile, median and third quartile."""
+    ordered = sorted(values)
+    if len(ordered) == 1:
+        return ordered[0], ordered[0], ordered[0]
+    low, middle, high = statistics.quantiles(ordered, n=4, method="inclusive")
+    return low, middle, high
+
+
+def ratios(above: list[float], below: list[float]) -> list[float]:
+    """Ratios of measurements taken in the same round."""
+    return [a / b for a, b in zip(above, below, strict=True)]
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The mean that suits ratios."""
+    return statistics.geometric_mean(list(values))
+
+
+def ratio_figure(
+    name: str,
+    rounds: list[list[float]],
+    bar: float | None,
+    *,
+    at_most: bool = True,
+    detail: dict[str, object] | None = None,
+) -> Figure:
+    """A figure from ratios in rounds, one list for each case; several cases become their geometric mean."""
+    low, value, high = (geometric_mean(column) for column in zip(*map(quartiles, rounds), strict=True))
+    return Figure(name, value, low, high, bar, at_most, detail=detail)
