@@ -9,10 +9,10 @@ from .sampling import Images, central_zoom, gaussian, line_blur
 
 def _disk(radius: float, sigma: float) -> Images:
     """The kernel of a defocused lens: a disk with its edge smoothed, without empty rows around it."""
-    reach = max(8, int(radius))
+    taps = np.arange(-1, 2) if radius <= 8 else np.arange(-2, 3)
+    reach = int(radius) + len(taps) // 2
     rows, columns = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     disk = (rows**2 + columns**2 <= radius**2).astype(np.float64)
-    taps = np.arange(-1, 2) if radius <= 8 else np.arange(-2, 3)
     weights = np.exp(-0.5 * (taps / sigma) ** 2)
     weights /= weights.sum()
     padded = np.pad(disk / disk.sum(), len(taps) // 2)

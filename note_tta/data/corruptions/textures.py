@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,7 @@ def _read(file: Path) -> Texture:
         raise BadData(file, f"not a readable picture ({error})") from error
 
 
+@cache
 def ice_texture(seed: int, side: int = SIDE) -> Texture:
     """A procedural sheet of ice: branching ridges of several sizes on a pale, cold ground.
 
@@ -63,10 +65,14 @@ def ice_texture(seed: int, side: int = SIDE) -> Texture:
     sparkle = np.clip(_smooth_noise(generator, side, 1.0) - 1.5, 0, 1) * 0.3
     ice = np.clip(ground + 0.65 * ridges**1.5 + sparkle, 0, 1)
     tint = np.array([0.86, 0.95, 1.0])
-    return np.asarray(np.rint(np.clip(ice[..., None] * tint, 0, 1) * 255), dtype=np.uint8)
+    texture: Texture = np.rint(np.clip(ice[..., None] * tint, 0, 1) * 255).astype(np.uint8)
+    texture.setflags(write=False)  # it is made once and shared
+    return texture
 
 
 def _smooth_noise(generator: np.random.Generator, side: int, sigma: float) -> npt.NDArray[np.float64]:
-    """Noise smoothed by `sigma`, of mean 0 and deviation 1."""
-    noise = ndimage.gaussian_filter(generator.standard_normal((side, side)), sigma, mode="wrap", truncate=3)
+    """Noise smoothed by `sigma` (wrapping around, in the frequency domain), of mean 0 and deviation 1."""
+    frequency = np.fft.fftfreq(side)
+    decay = np.exp(-2 * (np.pi * sigma * frequency) ** 2)
+    noise = np.fft.ifft2(np.fft.fft2(generator.standard_normal((side, side))) * np.outer(decay, decay)).real
     return np.asarray((noise - noise.mean()) / noise.std())
