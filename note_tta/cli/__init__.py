@@ -32,6 +32,8 @@ app = typer.Typer(
     cls=_LazyGroup,
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
