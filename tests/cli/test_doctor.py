@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from note_tta.cli import bench, doctor
+from note_tta.nn import native
+
+
+def told(monkeypatch, kernel=None):
+    if kernel is not None:
+        monkeypatch.setattr(native, "kernel", lambda: kernel)
+    result = CliRunner().invoke(doctor.app, [])
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
+
+
+@pytest.mark.skipif(not native.kernel().active, reason=native.kernel().reason)
+def test_doctor_names_kernel_threads_and_device(monkeypatch):
+    output = told(monkeypatch)
+    assert f"on: fused IABN kernel, {native.kernel().isa} instructions" in output
+    assert "threads: torch's own" in output
+    assert f"{torch.get_num_threads()} (torch.get_num_threads" in output
+    assert torch.__version__ in output
+
+
+def test_doctor_says_why_the_kernel_is_missing_and_what_to_do(monkeypatch, tmp_path):
+    output = told(monkeypatch, native.load(tmp_path / "_iabn.so"))
+    assert "off:" in output and "the install found no working C compiler" in output
+    assert "install a C compiler (gcc or clang) and then the package again" in output
+
+
+def test_doctor_says_that_the_environment_switched_it_off(monkeypatch):
+    monkeypatch.setenv(native.SWITCH, "0")
+    output = told(monkeypatch, native.load(native.kernel().path))
+    assert f"off: switched off by the environment variable {native.SWITCH}" in output
+
+
+def test_doctor_tells_the_data_root(monkeypatch, tmp_path):
+    monkeypatch.setenv("NOTE_TTA_DATA", str(tmp_path / "nowhere"))
+    assert "nowhere (does not exist yet)" in told(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--only", "everything"], "only must be layers or adaptation, got 'everything'"),
+        (["--repeats", "0"], "repeats must be at least 1, got 0"),
+        (["--samples", "3"], "samples must be at least 64, got 3"),
+        (["--threads", "-1"], "threads must be at least 1, got -1"),
+    ],
+)
+def test_bench_refuses_bad_options(options, message):
+    result = CliRunner().invoke(bench.app, options)
+    assert isinstance(result.exception, ValueError)
+    assert str(result.exception) == message
+
+
+def test_bench_says_where_the_benchmarks_are_when_a_wheel_runs_it(monkeypatch, tmp_path):
+    installed = tmp_path / "site-packages" / "note_tta" / "cli" / "bench.py"
+    monkeypatch.setattr(bench, "__file__", str(installed))
+    with pytest.raises(FileNotFoundError, match="part of the source tree, not of the wheel"):
+        bench.source_tree()
+
+
+def test_bench_runs_the_source_tree_s_benchmarks(monkeypatch, tmp_path):
+    seen = {}
+
+    def run(command, cwd, check):
+        seen.update(command=command, cwd=cwd)
+        return type("Done", (), {"returncode": 1})
+
+    monkeypatch.setattr(bench.subprocess, "run", run)
+    result = CliRunner().invoke(bench.app, ["--repeats", "3", "--out", str(tmp_path / "speed.json")])
+    assert result.exit_code == 1
+    assert seen["command"][1:5] == ["-m", "benchmarks", "--repeats", "3"]
+    assert seen["command"][-2:] == ["--out", str(tmp_path / "speed.json")]
+    assert (Path(seen["cwd"]) / "benchmarks" / "measure.py").is_file()
