@@ -93,7 +93,10 @@ class Cell:
     @property
     def id(self) -> str:
         """A digest of the configuration; equal configurations have equal ids, on every machine."""
-        text = json.dumps(self.config(), sort_keys=True, separators=(",", ":"))
+        config = self.config()
+        for name in _OPTIONS:  # 1 and 1.0 are the same value
+            config[name] = {key: _as_float(value) for key, value in config[name].items()}
+        text = json.dumps(config | {"delta": _as_float(self.delta)}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -114,7 +117,7 @@ class Cell:
     def config(self) -> dict[str, Any]:
         """The configuration as plain values, for JSON."""
         config = asdict(self)
-        for name in ("method_options", "norm_options", "data_options"):
+        for name in _OPTIONS:
             config[name] = dict(getattr(self, name))
         return config
 
@@ -138,7 +141,7 @@ class Cell:
         for name, kinds in _KINDS.items():
             if not isinstance(values[name], kinds) or isinstance(values[name], bool):
                 raise ValueError(f"a cell's {name} cannot be {values[name]!r}")
-        for name in ("method_options", "norm_options", "data_options"):
+        for name in _OPTIONS:
             if not isinstance(values[name], dict):
                 raise ValueError(f"a cell's {name} cannot be {values[name]!r}")
             try:
@@ -163,6 +166,13 @@ class Cell:
     def row(self) -> Cell:
         """The cell without what a table averages over: domain, seed and the number of samples."""
         return replace(self, domain="", seed=0, samples=None)
+
+
+_OPTIONS = ("method_options", "norm_options", "data_options")
+
+
+def _as_float(value: Scalar) -> Scalar:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 _KINDS: dict[str, tuple[type, ...]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 from .cell import Cell
@@ -79,6 +80,10 @@ class _Actor:
 
     def __init__(self, settings: Settings) -> None:
         self._worker = Worker(settings)
+
+    def process(self) -> int:
+        """The id of the process this actor lives in."""
+        return os.getpid()
 
     def run(self, cell: Cell) -> Record | Failure:
         """Compute a cell; what it raises is an answer, so that Ray's own errors mean a dead actor."""

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from ..data.files import file_digest
 from ..evaluation import Result, evaluate
 from ..memory import FIFO, PBRS, Memory, Reservoir
 from ..methods import METHODS, Method
-from ..methods.norm import affine_parameters, norm_layers
 from ..models import MODELS, build_model
 from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
 from ..provenance import provenance
@@ -72,6 +72,7 @@ class Worker:
         self._models: dict[Any, tuple[nn.Module, dict[str, Any]]] = {}
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
+        self._provenance = provenance()  # of the code that was loaded, whatever happens to the files later
 
     def dataset(self, cell: Cell) -> Dataset:
         """The cell's dataset, opened once."""
@@ -107,10 +108,10 @@ class Worker:
             method = build_method(cell, model)
             loader = _batches(domain, order, labels, cell.batch_size)
             result |= _summary(evaluate(method, loader, progress=False), method)
-        wall = round(time.perf_counter() - started, 2)
-        return Record(
-            cell, result, {**provenance(), **origin, "device": self.settings.device, "wall_seconds": wall}
-        )
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        origin |= {"device": self.settings.device, "time": now}
+        origin["wall_seconds"] = round(time.perf_counter() - started, 2)
+        return Record(cell, result, {**self._provenance, **origin})
 
     def _open(self, cell: Cell) -> Domain:
         key = (cell.dataset, cell.data_options, cell.domain)
@@ -211,7 +212,7 @@ def build_method(cell: Cell, model: nn.Module) -> Method:
     """The cell's method over `model`, with its options and its own source of randomness.
 
     Beside the method's own keywords, `memory` (`pbrs`, `reservoir`, `fifo`) and `capacity` make NOTE's
-    memory, and `optimizer=sgd` gives TENT, PL or NOTE* the paper's ImageNet optimizer.
+    memory.
 
     Raises:
         ValueError: The method is unknown or does not take an option.
@@ -223,11 +224,6 @@ def build_method(cell: Cell, model: nn.Module) -> Method:
         keywords["memory"] = _memory(keywords.pop("memory", "pbrs"), keywords.pop("capacity", 64), cell)
     if cell.method == "cotta":
         keywords["generator"] = _generator(cell, "method")
-    if "optimizer" in keywords:
-        if keywords["optimizer"] != "sgd":
-            raise ValueError(f"optimizer must be sgd, or left out for Adam, got {keywords['optimizer']!r}")
-        affine = affine_parameters(norm_layers(model)).values()
-        keywords["optimizer"] = torch.optim.SGD(affine, lr=float(keywords.pop("lr", 0.00025)), momentum=0.9)
     try:
         return METHODS[cell.method](model, **keywords)
     except TypeError as error:
@@ -300,5 +296,6 @@ def _origin(path: Path, card: dict[str, Any]) -> dict[str, Any]:
 def _weights_digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        flat = tensor.detach().cpu().reshape(-1).contiguous()
+        digest.update(name.encode() + flat.view(torch.uint8).numpy().tobytes())
     return f"sha256:{digest.hexdigest()[:16]}"

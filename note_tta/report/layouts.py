@@ -27,12 +27,16 @@ def make_tables(experiment: Experiment, results: Results) -> list[Table]:
 
 
 def groups(experiment: Experiment, results: Results) -> dict[str, dict[str, Setup]]:
-    """Setups of the same name over the experiment's datasets: each group is a table."""
-    groups: dict[str, dict[str, Setup]] = {}
+    """Setups that differ alike from the paper's backbones, by their name: each group shares its tables."""
+    alike: dict[str, dict[str, Setup]] = {}
     for dataset in experiment.datasets:
         for setup in results.setups(dataset):
-            groups.setdefault(setup.label(dataset), {})[dataset] = setup
-    return groups
+            alike.setdefault(setup.besides(dataset), {})[dataset] = setup
+    named: dict[str, dict[str, Setup]] = {}
+    for besides, setups in alike.items():
+        labels = {setup.label(dataset) for dataset, setup in setups.items()}
+        named[labels.pop() if len(labels) == 1 else besides] = setups
+    return named
 
 
 def _by_dataset(experiment: Experiment, results: Results) -> list[Table]:

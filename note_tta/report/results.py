@@ -35,12 +35,21 @@ class Setup(NamedTuple):
             >>> Setup("resnet18").label("cifar10"), Setup("resnet18", 16).label("cifar10")
             ('', 'resnet18, width 16')
         """
-        words = [] if self == Setup(DEFAULT_MODEL.get(dataset, "")) else [self.model]
+        others = self.besides(dataset)
+        named = self.model == DEFAULT_MODEL.get(dataset) and (self.width or self.checkpoint)
+        return f"{self.model}, {others}" if named else others
+
+    def besides(self, dataset: str) -> str:
+        """What differs from the paper's backbone, in words: the same for setups that share a table.
+
+        Example:
+            >>> Setup("resnet18", 16).besides("cifar10"), Setup("resnet18_imagenet", 16).besides("imagenet")
+            ('width 16', 'width 16')
+        """
+        words = [] if self.model == DEFAULT_MODEL.get(dataset) else [self.model]
         words += [f"width {self.width}"] if self.width else []
         words += [self.checkpoint] if self.checkpoint else []
         words += [f"{name} {value}" for name, value in self.data_options]
-        if words[:1] == [DEFAULT_MODEL.get(dataset, "")] and self.data_options and not self.width:
-            words = words[1:]
         return ", ".join(words)
 
 

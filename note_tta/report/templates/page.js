@@ -135,7 +135,7 @@
       parts.push(`<rect class="run" shape-rendering="crispEdges" x="${(left + start * size).toFixed(2)}" y="${bottom + 12}" width="${((end - start) * size).toFixed(2)}" height="18" fill="${panel.colours[panel.labels[start]]}"/>`);
     }
     const base = bottom + 48;
-    parts.push(`<text x="${left}" y="${base}" fill="var(--dim)">1</text><text x="${(left + right) / 2}" y="${base}" text-anchor="middle" fill="var(--dim)">samples in order of arrival · error so far (%)</text><text x="${right}" y="${base}" text-anchor="end" fill="var(--dim)">${panel.samples.toLocaleString("en")}</text>`);
+    parts.push(`<text x="${left}" y="${base}" fill="var(--dim)">1</text><text x="${(left + right) / 2}" y="${base}" text-anchor="middle" fill="var(--dim)">${narrow ? "error so far (%)" : "samples in order of arrival · error so far (%)"}</text><text x="${right}" y="${base}" text-anchor="end" fill="var(--dim)">${panel.samples.toLocaleString("en")}</text>`);
     document.getElementById("chart").innerHTML = `<svg viewBox="0 0 ${width} ${height}" role="img" aria-label="Cumulative error of each method over the stream">${parts.join("")}</svg>`;
   }
   choose();

@@ -1,0 +1,122 @@
+import pytest
+
+from note_tta.experiments.catalog import CORRELATED, EXPERIMENTS, TITLES, Point, find, template_for
+
+IDS = [
+    "table1",
+    "table2",
+    "table3",
+    "table-iabn-star",
+    "table-domains",
+    "table-mnist",
+    "table-source",
+    "table-hapt",
+    "figure2",
+    "figure4",
+    "figure5a",
+    "figure5b",
+    "figure-realtime",
+]
+
+
+def cells(name, dataset, targets=("a", "b"), seeds=(0,), **fixed):
+    return EXPERIMENTS[name].cells(dataset, targets, seeds, model="m", **fixed)
+
+
+def test_the_ids_are_these():
+    assert list(EXPERIMENTS) == IDS
+
+
+def test_an_unknown_id_is_named_with_those_there_are():
+    with pytest.raises(ValueError, match="unknown experiment 'table9'; known are table1, table2"):
+        find("table9")
+
+
+def test_table_1_runs_nine_methods_on_iid_and_eight_on_correlated_streams():
+    made = cells("table1", "cifar10", targets=["fog"])
+    assert len([cell for cell in made if cell.stream == "iid"]) == 9
+    correlated = [cell for cell in made if cell.stream == "dirichlet"]
+    assert len(correlated) == 8
+    assert {cell.delta for cell in correlated} == {0.1}
+
+
+def test_every_domain_and_seed_has_its_cell():
+    made = cells("table2", "harth", targets=["S008", "S018"], seeds=[0, 1, 2])
+    assert len(made) == 8 * 2 * 3
+    assert len({cell.id for cell in made}) == len(made)
+
+
+def test_tables_share_cells():
+    first = set(cells("table1", "cifar10"))
+    assert set(cells("figure2", "cifar10")) < first
+    shared = first & set(cells("figure5a", "cifar10"))
+    assert {cell.method for cell in shared} >= {"source", "note", "tent"}
+    assert set(cells("figure-realtime", "harth")) == set(cells("table2", "harth"))
+
+
+@pytest.mark.parametrize(
+    ("row", "norm", "method", "options", "norm_options"),
+    [
+        ("iabn", "iabn", "source", {}, {}),
+        ("pbrs", "bn", "note", {}, {}),
+        ("iabn_rs", "iabn", "note", {"memory": "reservoir"}, {}),
+        ("in_pbrs", "iabn*", "note", {}, {"alpha": 0.0}),
+        ("iabn_star", "iabn*", "source", {}, {}),
+        ("iabn_star_pbrs", "iabn*", "note", {}, {}),
+    ],
+)
+def test_ablations_are_constructions_of_the_same_parts(row, norm, method, options, norm_options):
+    cell = template_for("cifar10", row)
+    assert (cell.norm, cell.method) == (norm, method)
+    assert dict(cell.method_options) == options
+    assert dict(cell.norm_options) == norm_options
+
+
+@pytest.mark.parametrize(
+    ("row", "dataset", "options"),
+    [
+        ("cotta", "cifar10", {}),
+        ("cotta", "cifar100", {"p_th": 0.72}),
+        ("cotta", "kitti", {"p_th": 0.55}),
+        ("cotta", "imagenet", {"p_th": 0.1}),
+        ("tent", "imagenet", {"optimizer": "sgd", "lr": 0.00025}),
+        ("tent", "cifar10", {}),
+    ],
+)
+def test_what_the_paper_sets_by_dataset(row, dataset, options):
+    assert dict(template_for(dataset, row).method_options) == options
+
+
+def test_batch_size_is_notes_memory_and_interval():
+    note = template_for("cifar10", "note", Point(batch_size=16))
+    assert dict(note.method_options) == {"capacity": 16, "interval": 16}
+    assert template_for("cifar10", "note", Point(batch_size=64)) == template_for("cifar10", "note")
+    assert template_for("cifar10", "tent", Point(batch_size=16)).batch_size == 16
+
+
+@pytest.mark.parametrize("row", ["source", "onda"])
+def test_a_method_without_batches_has_one_cell_for_all_sizes(row):
+    sizes = {template_for("cifar10", row, point) for point in EXPERIMENTS["figure5b"].points}
+    assert len(sizes) == 1
+
+
+def test_recorded_streams_have_no_iid_order():
+    assert {cell.stream for cell in cells("table-domains", "harth")} == {"chronological"}
+    assert {cell.stream for cell in cells("table-domains", "imagenet")} == {"sorted", "iid"}
+
+
+def test_figure_4_needs_no_model_and_one_domain():
+    made = cells("figure4", "cifar10")
+    assert {(cell.method, cell.model, cell.domain) for cell in made} == {("stream", "", "a")}
+    assert [cell.delta for cell in made] == [0.001, 0.01, 0.1, 1.0, 10.0, None]
+
+
+def test_source_errors_include_the_source_domain():
+    assert {cell.domain for cell in cells("table-source", "hapt")} == {"test", "a", "b"}
+
+
+def test_every_dataset_has_a_title_and_an_order():
+    used = {dataset for experiment in EXPERIMENTS.values() for dataset in experiment.datasets}
+    assert used == {"cifar10", "cifar100", "imagenet", "mnist", "kitti", "harth", "extrasensory", "hapt"}
+    assert used <= TITLES.keys()
+    assert used <= CORRELATED.keys()
