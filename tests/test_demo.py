@@ -1,0 +1,24 @@
+import json
+
+import pytest
+
+from note_tta.demo import run_demo
+from note_tta.methods import METHODS
+
+
+@pytest.mark.slow
+def test_the_demo_tells_the_papers_story(tmp_path):
+    steps = []
+    demo = run_demo(tmp_path / "demo", seed=3, on_step=steps.append)
+    errors = json.loads(demo.errors.read_text())
+    assert {stream: set(rows) for stream, rows in errors.items()} == {
+        s: set(METHODS) for s in ("correlated", "iid")
+    }
+    correlated, iid = errors["correlated"], errors["iid"]
+    for name in ("bn_stats", "pl", "tent", "cotta"):
+        assert correlated[name] > correlated["source"] and correlated[name] > iid[name] + 20
+    assert correlated["note"] == min(correlated.values())
+    assert abs(correlated["note"] - iid["note"]) < 3 and iid["note"] < iid["source"]
+    page = demo.page.read_text()
+    assert "<html" in page and "NOTE" in page and "http://" not in page.replace("http://www.w3.org", "")
+    assert len(steps) == 2 + 2 * len(METHODS)
