@@ -6,9 +6,11 @@ import copy
 import gc
 import time
 from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 import note_tta as tta
 from note_tta.models import build_model
@@ -106,32 +108,35 @@ def _memories(repeats: int) -> Iterator[Figure]:
 
 
 def _held() -> Figure:
-    """Bytes of all tensors alive in the process after some updates, beyond the model and the 64 samples."""
+    """Bytes of the tensors that NOTE keeps after some updates, beyond the model and its 64 samples."""
     _, model = _models()
-    model.requires_grad_(False)
     batch = torch.rand(BATCH, 3, 32, 32)
-    before = _bytes_alive()
     method = tta.NOTE(model)
     for _ in range(3):
         method(batch)
-    held = _bytes_alive() - before - method.memory.capacity * batch[0].numel() * 4
-    affine = sum(
-        p.numel() * 4
-        for layer in model.modules()
-        if isinstance(layer, nn.BatchNorm2d)
-        for p in layer.parameters()
-    )
-    limit = 2 * (2 * affine) + 1e6
+    own = {t.untyped_storage().data_ptr() for t in model.state_dict().values()}
+    samples = method.memory.capacity * batch[0].nbytes
+    gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+    held = sum(size for at, size in _reachable(method).items() if at not in own) - samples + gradients
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    moments = 2 * sum(p.nbytes for layer in layers for p in layer.parameters())
+    limit = 2 * moments + 1e6
     return Figure(
         "memory NOTE holds between calls", held / 1e3, held / 1e3, held / 1e3, limit / 1e3, unit="kB"
     )
 
 
-def _bytes_alive() -> int:
-    gc.collect()
-    storages = {}
-    for thing in gc.get_objects():
-        if isinstance(thing, Tensor) and type(thing) in (Tensor, nn.Parameter):
-            storage = thing.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
-    return sum(storages.values())
+def _reachable(thing: object) -> dict[int, int]:
+    """Bytes of every tensor storage that can be reached from `thing`, by address."""
+    found: dict[int, int] = {}
+    seen: set[int] = set()
+    waiting = [thing]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen or isinstance(thing, (type, ModuleType, FunctionType)):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, Tensor):
+            found[thing.untyped_storage().data_ptr()] = thing.untyped_storage().nbytes()
+        waiting.extend(gc.get_referents(thing))
+    return found
