@@ -4,8 +4,8 @@
 images on two worker processes, and measures wall time and peak memory of the whole process tree.
 
 `python -m benchmarks.corruptions errors` runs a public BatchNorm ResNet-20 over the regenerated set in the
-data root and compares its errors with the paper's Source row, which is a ResNet-18 on the published set: backbones
-differ, but the order of the corruptions must be the same.
+data root and compares its errors with the paper's Source row, which is a ResNet-18 on the published set:
+backbones differ, but the order of the corruptions must be the same.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ def _one_a_class(domain: Domain) -> list[int]:
 
 def _show(axis: Any, image: Tensor) -> None:
     grey = image.shape[0] == 1
-    axis.imshow(image[0] if grey else image.permute(1, 2, 0), cmap="gray" if grey else None, vmin=0, vmax=1)
+    pixels = (image[0] if grey else image.permute(1, 2, 0)).numpy()
+    axis.imshow(pixels, cmap="gray" if grey else None, vmin=0, vmax=1)
     axis.set_axis_off()
 
 
@@ -122,7 +123,7 @@ def _sensors(dataset: Dataset) -> Any:
         values = domain.inputs()[:, 0].mean(dim=1)
         _strip(axis, domain.labels, len(dataset.classes))
         scaled = (values - values.min()) / (values.max() - values.min()).clamp(min=1e-9)
-        axis.plot(np.arange(len(values)) + 0.5, scaled, color="black", lw=0.5)
+        axis.plot(np.arange(len(values)) + 0.5, scaled.numpy(), color="black", lw=0.5)
         axis.set_ylabel(target, fontsize=8, rotation=0, ha="right", va="center")
     _legend(figure, dataset)
     return figure
