@@ -62,7 +62,7 @@ class Worker:
     Example:
         >>> cell = Cell("digits", "style", "stream", "dirichlet", delta=0.1)
         >>> Worker(Settings()).run(cell).result["samples"]
-        4800
+        2400
     """
 
     def __init__(self, settings: Settings) -> None:

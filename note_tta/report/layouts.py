@@ -76,16 +76,15 @@ def _by_domain(experiment: Experiment, results: Results) -> list[Table]:
     tables = []
     for label, setups in groups(experiment, results).items():
         for dataset, setup in setups.items():
-            ablation = ("source", *experiment.ablations_of(dataset), "note")
+            more = experiment.ablations_of(dataset)
             for stream in experiment.streams_of(dataset):
-                for group in (experiment.rows, ablation if experiment.ablations_of(dataset) else ()):
-                    rows = [row for row in group if experiment.has(row, stream)]
-                    scores = {row: results.score(dataset, setup, row, Point(stream)) for row in rows}
-                    if not any(score for row, score in scores.items() if row not in ("source", "note")):
-                        continue
-                    tables.append(
-                        _domain_table(experiment, label, dataset, stream, scores, group is ablation)
-                    )
+                for rows in (experiment.rows, ("source", *more, "note") if more else ()):
+                    wanted = [row for row in rows if experiment.has(row, stream)]
+                    scores = {row: results.score(dataset, setup, row, Point(stream)) for row in wanted}
+                    ablation = rows is not experiment.rows
+                    own = [row for row in scores if scores[row] and (row in more or not ablation)]
+                    if len(own) > (0 if ablation else 1):
+                        tables.append(_domain_table(experiment, label, dataset, stream, scores, ablation))
     return tables
 
 

@@ -1,0 +1,159 @@
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from note_tta.checkpoint import save_checkpoint
+from note_tta.cli import main
+from note_tta.experiments import runner
+from note_tta.experiments.schedule import Failure
+from note_tta.experiments.store import Store
+from note_tta.experiments.worker import Worker
+from note_tta.models import build_model
+
+MODEL = """
+from torch import nn
+
+def make_model():
+    pooled = [nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.AdaptiveAvgPool1d(1), nn.Flatten()]
+    return nn.Sequential(*pooled, nn.Linear(4, 3))
+"""
+
+
+class Here:
+    """A backend in this process."""
+
+    lanes = 1
+
+    def __init__(self, settings, workers=None, ray=None):
+        self.worker = Worker(settings)
+
+    def submit(self, lane, cell):
+        self.cell = cell
+
+    def wait(self):
+        try:
+            return 0, self.worker.run(self.cell)
+        except (ValueError, OSError) as error:
+            return 0, Failure(str(error))
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def call(monkeypatch, tmp_path):
+    """Run `note-tta run` in an empty folder; its exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "make_backend", Here)
+    monkeypatch.setenv("NOTE_TTA_DATA", str(tmp_path / "data"))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["note-tta", "run", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as stop:
+            return stop.code or 0
+        return 0
+
+    return run
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A model and data of the user's own."""
+    (tmp_path / "my_models.py").write_text(MODEL)
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "mine.npz", x=rng.normal(size=(80, 2, 16)).astype(np.float32), y=np.arange(80) % 3)
+    return tmp_path
+
+
+@pytest.fixture
+def digits(tmp_path):
+    """Source models for the embedded digits."""
+    for norm in ("bn", "iabn"):
+        path = tmp_path / "data" / "models" / f"digits-digits_cnn-{norm}-seed0.safetensors"
+        save_checkpoint(path, build_model("digits_cnn", 10, norm=norm, in_channels=1), {"clean_error": 90.0})
+
+
+def stored(folder="results"):
+    return [json.loads(path.read_text()) for path in Store(folder).files()]
+
+
+def test_one_method_over_named_domains(call, digits, capsys):
+    code = call("--dataset", "digits", "--domains", "style", "contrast", "--samples", 100, "--method", "tent")
+    assert code == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in out] == ["domain", "style", "contrast", "mean", "Results"]
+    cells = [data["cell"] for data in stored()]
+    assert {(c["stream"], c["delta"], c["norm"], c["samples"]) for c in cells} == {
+        ("dirichlet", 0.1, "bn", 100)
+    }
+
+
+def test_done_cells_are_not_run_again(call, digits, capsys):
+    command = ("--dataset", "digits", "--domains", "style", "--samples", 64, "--stream", "iid")
+    assert call(*command) == 0
+    first = stored()
+    assert call(*command) == 0
+    assert stored() == first
+    assert "1 cells, 1 done before, 0 to run" in capsys.readouterr().err
+    assert first[0]["cell"]["norm"] == "iabn"
+
+
+def test_options_of_method_and_norm_are_told_apart(call, digits):
+    options = ("--set", "weight_decay=5e-4", "--set", "correction=1", "--set", "memory=reservoir")
+    assert call("--dataset", "digits", "--domains", "style", "--samples", 64, *options) == 0
+    (data,) = stored()
+    assert data["cell"]["method_options"] == {"memory": "reservoir", "weight_decay": 0.0005}
+    assert data["cell"]["norm_options"] == {"correction": 1}
+
+
+@pytest.mark.parametrize("norm", ["bn", "iabn*"])
+def test_own_model_and_data(call, own, capsys, norm):
+    for _ in range(2):
+        assert call("--model", "my_models:make_model", "--data", "mine.npz", "--norm", norm) == 0
+    assert "1 cells, 0 done before, 1 to run" in capsys.readouterr().err
+    (data,) = stored()
+    assert data["cell"]["stream"] == "chronological"
+    assert data["result"]["samples"] == 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name the data: --dataset for one of the paper's, or --data for your own"),
+        (("--dataset", "digits", "--method", "magic"), "unknown method 'magic'; known are source, bn_stats"),
+        (("--dataset", "hapt"), "HAPT recordings not found; looked in"),
+        (("--dataset", "nothing"), "nothing"),
+        (
+            ("--dataset", "digits", "--domains", "rain"),
+            "digits has no domain 'rain'; it has train, test, contrast",
+        ),
+        (("--dataset", "digits"), "no source model digits-digits_cnn-iabn-seed0.safetensors in"),
+        (("--dataset", "digits", "--stream", "random"), "unknown stream 'random'"),
+        (("--dataset", "digits", "--norm", "gn"), "unknown norm 'gn'"),
+        (("--dataset", "digits", "--set", "lr"), "--set takes name=value, got 'lr'"),
+        (("--dataset", "digits", "--workers", "0"), "workers must be at least 1, got 0"),
+        (("--data", "mine.npz"), "--data needs --model module:function"),
+        (("--data", "none.npz", "--model", "a:b"), "your data not found; looked in none.npz"),
+        (("--data", "mine.npz", "--model", "a:b"), "cannot import a for the model a:b"),
+        (("--data", "mine.npz", "--model", "resnet20", "--checkpoint", "w.pt"), "no checkpoint w.pt"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(call, own, capsys, arguments, message):
+    assert call(*arguments) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert message in lines[0]
+
+
+def test_a_checkpoint_of_another_class_count_is_one_line_and_exit_code_2(call, tmp_path, capsys):
+    path = tmp_path / "seven.safetensors"
+    save_checkpoint(path, build_model("digits_cnn", 7, norm="iabn", in_channels=1), {})
+    assert call("--dataset", "digits", "--domains", "style", "--checkpoint", path, "--samples", 10) == 2
+    assert "num_classes 7, but 10 are needed" in capsys.readouterr().err
+    assert call("--dataset", "digits", "--domains", "style", "--model", "resnet20", "--checkpoint", path) == 2
+    assert "error: 1 of 1 cells failed" in capsys.readouterr().err
+    assert stored() == []
