@@ -26,7 +26,7 @@ def list_datasets() -> None:
 
     for name, archives in ARCHIVES.items():
         sizes = " + ".join(archive.size for archive in archives) or "nothing"
-        prepared = "; its corruptions can be regenerated" if name in PREPARABLE else ""
+        prepared = "; its targets can be regenerated" if name in PREPARABLE else ""
         typer.echo(f"{name:13} downloads {sizes}{prepared}")
         if name in NOTES:
             typer.echo(f"{'':13} {NOTES[name]}")

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from .base import BadData, Dataset, MissingData
-from .tables import check_sorted, read_columns
+from .tables import read_columns, time_order
 from .windows import Windows, cut_windows, join, sensor_openers
 
 CLASSES = ("lying_down", "sitting", "walking", "standing", "running")
@@ -119,7 +119,7 @@ def read_user(file: Path) -> Windows:
     """The windows of one user, unscaled; rows without one clear label or with gaps are left out."""
     columns = ("timestamp", *FEATURE_COLUMNS, *LABEL_COLUMNS)
     table, _ = read_columns(file, columns, blank=True)
-    check_sorted(file, table[:, 0])
+    table = table[time_order(file, table[:, 0])]
     features, flags = table[:, 1 : 1 + len(FEATURE_COLUMNS)], table[:, 1 + len(FEATURE_COLUMNS) :]
     strange = np.argwhere(np.isfinite(flags) & (flags != 0) & (flags != 1))
     if len(strange):

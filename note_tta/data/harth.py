@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from .base import BadData, Dataset, MissingData
-from .tables import check_sorted, read_columns
+from .tables import read_columns, time_order
 from .windows import Windows, cut_windows, join, sensor_openers
 
 LABELS = {
@@ -87,9 +87,9 @@ def read_subject(file: Path, sensor: Sensor) -> Windows:
         times = np.array([row[0] for row in texts], dtype="datetime64[us]").astype(np.float64)
     except ValueError as error:
         raise BadData(file, f"column timestamp: {error}") from error
-    check_sorted(file, times)
     labels = np.array([classes[int(code)] for code in codes], dtype=np.int64)
-    return cut_windows(numbers[:, :3], labels, WINDOW)
+    order = time_order(file, times)
+    return cut_windows(numbers[order, :3], labels[order], WINDOW)
 
 
 def _read_subjects(files: tuple[Path, ...], sensor: Sensor) -> Windows:

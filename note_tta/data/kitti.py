@@ -114,11 +114,22 @@ def rendered_file(base: Path, file: Path) -> Path:
     return base / "tracking_rain" / file.relative_to(base / "tracking")
 
 
+def regenerated_folder(base: Path, rate: float = RATE) -> Path:
+    """Where `note-tta data prepare kitti` keeps the frames it rendered."""
+    return base / f"tracking_rain_{rate:g}-regenerated"
+
+
+def regenerated_file(base: Path, file: Path, rate: float = RATE) -> Path:
+    """Where the frames rendered once and for all hold this tracking frame."""
+    return regenerated_folder(base, rate) / file.relative_to(base / "tracking")
+
+
 def rainy_frame(base: Path, file: Path, rate: float = RATE) -> Picture:
-    """The frame in rain: from the rendered tree where it has the file, else rendered now, always the same."""
-    rendered = rendered_file(base, file)
-    if rate == RATE and rendered.is_file():
-        return read_frame(rendered)
+    """The frame in rain: from a rendered tree that has the file, else rendered now, always the same."""
+    rendered = [rendered_file(base, file)] if rate == RATE else []
+    for candidate in (*rendered, regenerated_file(base, file, rate)):
+        if candidate.is_file():
+            return read_frame(candidate)
     image = read_frame(file)
     depth_file = base / "tracking" / "training" / "depth_02" / file.parent.name / file.name
     depth = _read_depth(depth_file, image.shape[:2]) if depth_file.is_file() else None

@@ -30,7 +30,7 @@ from .manifest import Manifest
 
 CHUNK = 5 * BLOCK  # images of one job
 Progress = Callable[[str, int, int], None]
-PREPARABLE = ("cifar10", "cifar100", "mnist", "imagenet")
+PREPARABLE = ("cifar10", "cifar100", "mnist", "imagenet", "kitti")
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,13 @@ def prepare(
     if name == "mnist" and severities is not None and set(severities) != {1}:
         raise ValueError("MNIST-C has a single severity; leave --severity out")
     levels = (1,) if name == "mnist" else tuple(sorted({check_severity(s) for s in severities or SEVERITIES}))
+    if name == "kitti" and (corruptions is not None or severities is not None):
+        raise ValueError("kitti is rendered in rain of 200 mm/hr; leave --corruption and --severity out")
     with _pool(workers or os.cpu_count() or 1) as run:
+        if name == "kitti":
+            from .kitti_rain import prepare_kitti
+
+            return prepare_kitti(root, run, progress)
         if name == "imagenet":
             from .imagenet_c import prepare_imagenet
 

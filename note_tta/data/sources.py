@@ -167,7 +167,7 @@ NOTES: Mapping[str, str] = {
         "the clean pictures need an account at https://image-net.org; unpack them as "
         "imagenet/train/<wnid>/ and imagenet/val/<wnid>/ under the data root"
     ),
-    "kitti": "for use under KITTI's licence, CC BY-NC-SA 3.0; rain is rendered when frames are read",
+    "kitti": "KITTI's licence: CC BY-NC-SA 3.0; rain is rendered when frames are read, or once by prepare",
     "extrasensory": (
         "the publisher's site may answer over http only; if so, fetch the zip from extrasensory.ucsd.edu "
         "yourself and unpack it as ExtraSensory.per_uuid_features_labels/; CC BY-NC-SA 4.0"

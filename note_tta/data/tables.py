@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import csv
 import gzip
+import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
+import numpy.typing as npt
 
 from .base import BadData
 from .windows import Doubles, Floats
+
+MOST_ROWS = 5_000_000  # ten times the longest published recording
+LONGEST_LINE = 1 << 16
 
 
 def read_numbers(file: Path, columns: int) -> Floats:
@@ -59,7 +65,7 @@ def read_columns(
     try:
         opener = gzip.open if file.suffix == ".gz" else open
         with opener(file, "rt", encoding="utf-8", newline="") as stream:
-            reader = csv.reader(stream)
+            reader = csv.reader(_lines(file, stream))
             header = next(reader, None)
             if header is None:
                 raise BadData(file, "the file is empty")
@@ -90,11 +96,25 @@ def read_columns(
     return np.asarray(rows, dtype=np.float64).reshape(len(rows), len(columns)), texts
 
 
-def check_sorted(file: Path, timestamps: Doubles) -> None:
-    """Refuse a recording whose timestamps step back."""
+def time_order(file: Path, timestamps: Doubles) -> npt.NDArray[np.int64]:
+    """The order of the rows by time; a recording whose timestamps step back is sorted, with a warning."""
     backwards = np.flatnonzero(np.diff(timestamps) < 0)
     if len(backwards):
-        raise BadData(file, "timestamps step back; sort the file by time", line=int(backwards[0]) + 3)
+        line = int(backwards[0]) + 3
+        warnings.warn(f"{file}, line {line}: timestamps step back; the rows are sorted by time", stacklevel=2)
+    return np.argsort(timestamps, kind="stable")
+
+
+def _lines(file: Path, stream: TextIO) -> Iterator[str]:
+    """The lines of a file, none of them endless, not endlessly many: a crafted file stays small."""
+    for number in range(1, MOST_ROWS + 2):
+        line = stream.readline(LONGEST_LINE)
+        if not line:
+            return
+        if len(line) == LONGEST_LINE:
+            raise BadData(file, f"a line of {LONGEST_LINE} characters or more", line=number)
+        yield line
+    raise BadData(file, f"more than {MOST_ROWS:,} rows")
 
 
 def _places(file: Path, header: list[str], names: Sequence[str]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from . import DATASETS, cifar, extrasensory, hapt, harth, imagenet, kitti, mnist, open_dataset
@@ -76,7 +77,8 @@ def _cifar(name: str, root: Path) -> Iterator[Check]:
         for corruption in CORRUPTIONS:
             yield _count(dataset, corruption, CIFAR_TEST)
     elif regenerated.is_dir():
-        yield from _regenerated(regenerated, lambda c: regenerated / f"{c}.npy", CORRUPTIONS, SEVERITIES)
+        files = {corruption: regenerated / f"{corruption}.npy" for corruption in CORRUPTIONS}
+        yield from _regenerated(regenerated, files, SEVERITIES)
     else:
         yield _count(dataset, CORRUPTIONS[0], CIFAR_TEST)
 
@@ -90,24 +92,22 @@ def _mnist(root: Path) -> Iterator[Check]:
         for corruption in MNIST_CORRUPTIONS if published.is_dir() else MNIST_CORRUPTIONS[:1]:
             yield _count(dataset, corruption, MNIST_TEST)
         return
-    place: Callable[[str], Path] = lambda corruption: regenerated / corruption / "test_images.npy"  # noqa: E731
-    yield from _regenerated(regenerated, place, MNIST_CORRUPTIONS, (1,))
+    files = {corruption: regenerated / corruption / "test_images.npy" for corruption in MNIST_CORRUPTIONS}
+    yield from _regenerated(regenerated, files, (1,))
 
 
-def _regenerated(
-    folder: Path, place: Callable[[str], Path], corruptions: tuple[str, ...], severities: tuple[int, ...]
-) -> Iterator[Check]:
+def _regenerated(folder: Path, files: Mapping[str, Path], severities: tuple[int, ...]) -> Iterator[Check]:
     """Hash every block the manifest lists; say which corruptions and severities are not there."""
     manifest = Manifest.read(folder)
     yield Check(
         "manifest", True, f"seed {manifest.seed}, engine {manifest.version}, {manifest.textures} frost"
     )
-    for corruption in corruptions:
+    for corruption, file in files.items():
         done = manifest.done.get(corruption, {})
         if not done:
             yield Check(corruption, False, f"missing: not in {folder / 'manifest.json'}")
             continue
-        yield _attempt(corruption, lambda c=corruption, d=done: _hashes(place(c), c, d, severities))  # type: ignore[misc]
+        yield _attempt(corruption, partial(_hashes, file, corruption, done, severities))
 
 
 def _hashes(file: Path, corruption: str, done: Mapping[str, str], severities: tuple[int, ...]) -> Check:
@@ -182,7 +182,11 @@ def _hapt(root: Path) -> Iterator[Check]:
         yield Check(what, found == expected, f"{found:,}, published {expected:,}")
     dataset = open_dataset("hapt", root)
     for domain in ("source", *dataset.targets):
-        yield _attempt(domain, lambda d=domain: Check(d, None, f"{len(dataset.domain(d)):,} windows"))  # type: ignore[misc]
+        yield _attempt(domain, partial(_windows, dataset, domain))
+
+
+def _windows(dataset: Dataset, domain: str) -> Check:
+    return Check(domain, None, f"{len(dataset.domain(domain)):,} windows")
 
 
 def _digits(root: Path) -> Iterator[Check]:

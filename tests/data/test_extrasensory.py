@@ -4,7 +4,7 @@ import pytest
 import torch
 from published_formats import write_extrasensory_user
 
-from note_tta.data import BadData, MissingData, open_dataset
+from note_tta.data import BadData, MissingData, open_dataset, tables
 from note_tta.data.extrasensory import FEATURE_COLUMNS, PAPER_WINDOWS, SOURCE_USERS, read_user
 
 TARGET = next(iter(PAPER_WINDOWS))
@@ -84,7 +84,6 @@ def short_row(lines):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (swap_rows, "line 4: timestamps step back"),
         (drop_column, "line 1: column raw_acc:3d:mean_x is missing"),
         (word_for_number, "line 5: column raw_acc:magnitude_stats:mean: not a number: 'word'"),
         (odd_label, "line 6: column label:LYING_DOWN: unknown label 2"),
@@ -95,6 +94,25 @@ def test_a_bad_file_is_refused_with_its_line(folder, change, message):
     file = write_extrasensory_user(folder, "AAAA", [0] * 10)
     edit(file, change)
     with pytest.raises(BadData, match=rf"AAAA.features_labels.csv.gz, {message}"):
+        read_user(file)
+
+
+def test_unsorted_rows_are_sorted_with_a_warning(folder):
+    file = write_extrasensory_user(folder, "AAAA", [0] * 10)
+    before = read_user(file)
+    edit(file, swap_rows)
+    with pytest.warns(UserWarning, match=r"AAAA.features_labels.csv.gz, line 4: timestamps step back"):
+        after = read_user(file)
+    assert (after.values == before.values).all()
+
+
+def test_endless_lines_and_files_are_refused(folder, monkeypatch):
+    file = write_extrasensory_user(folder, "AAAA", [0] * 10)
+    monkeypatch.setattr(tables, "MOST_ROWS", 5)
+    with pytest.raises(BadData, match="more than 5 rows"):
+        read_user(file)
+    file.write_bytes(gzip.compress(b"," * 10**7))
+    with pytest.raises(BadData, match="line 1: a line of 65536 characters or more"):
         read_user(file)
 
 

@@ -58,7 +58,6 @@ def replace_cell(file, line, column, value):
         (5, 1, "", "S006.csv, line 5: a cell is empty, NaN or infinite"),
         (6, 3, "nan", "S006.csv, line 6: a cell is empty, NaN or infinite"),
         (7, 1, "x", "S006.csv, line 7: column back_x: not a number: 'x'"),
-        (8, 0, "2018-01-01 00:00:00", "S006.csv, line 8: timestamps step back"),
         (9, 0, "yesterday", "S006.csv: column timestamp"),
     ],
 )
@@ -67,3 +66,13 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path, folder, line, column, val
     replace_cell(file, line, column, value)
     with pytest.raises(BadData, match=message):
         open_dataset("harth", tmp_path).domain("train")
+
+
+def test_unsorted_rows_are_sorted_with_a_warning(tmp_path, folder):
+    file = write_harth_subject(folder, "S006", [(1, 100)])
+    before = open_dataset("harth", tmp_path).domain("source").fingerprint
+    lines = file.read_text().splitlines()
+    lines[9], lines[10] = lines[10], lines[9]
+    file.write_text("\n".join(lines) + "\n")
+    with pytest.warns(UserWarning, match=r"S006.csv, line 11: timestamps step back; the rows are sorted"):
+        assert open_dataset("harth", tmp_path).domain("source").fingerprint == before

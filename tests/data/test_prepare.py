@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from published_formats import write_cifar10, write_cifar100, write_imagenet, write_mnist
+from published_formats import write_cifar10, write_cifar100, write_imagenet, write_kitti, write_mnist
 
 from note_tta.data import BadData, MissingData, open_dataset
 from note_tta.data import prepare as module
@@ -155,6 +155,20 @@ def test_imagenet_folders_are_prepared_and_resumed(tmp_path):
     assert made[0].stat().st_mtime_ns == stamp
 
 
+def test_kitti_is_rendered_once_and_read_back_the_same(tmp_path):
+    write_kitti(tmp_path)
+    fresh = open_dataset("kitti", tmp_path).domain("rain_200")
+    before = fresh.inputs()
+    folder = prepare("kitti", tmp_path, workers=1)
+    made = sorted(folder.rglob("*.png"))
+    assert [file.name for file in made] == ["000000.png", "000002.png"]
+    again = open_dataset("kitti", tmp_path).domain("rain_200")
+    assert again.origin == "regenerated"
+    assert (again.inputs() == before).all()
+    made[0].write_bytes(made[1].read_bytes())
+    assert not (open_dataset("kitti", tmp_path).domain("rain_200").inputs() == before).all()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -162,6 +176,7 @@ def test_imagenet_folders_are_prepared_and_resumed(tmp_path):
         ("cifar10", {"corruptions": ["mist"]}, "unknown corruption 'mist' for cifar10"),
         ("cifar10", {"severities": [6]}, "severity must be 1, 2, 3, 4 or 5, got 6"),
         ("cifar10", {"workers": 0}, "workers must be at least 1, got 0"),
+        ("kitti", {"severities": [5]}, "leave --corruption and --severity out"),
         ("mnist", {"severities": [5]}, "MNIST-C has a single severity"),
     ],
 )
