@@ -27,6 +27,7 @@
 #define MAX_WIDTH 16                 /* floats in the widest vector */
 #define TILE (4 * MAX_WIDTH)         /* most channels that one task looks at together */
 #define CHUNK 32                     /* positions summed before a merge, in the rows layout */
+#define SEGMENT 128                  /* positions that one task looks at where samples are few, likewise */
 #define NEAR_CACHE (6 * 1024)        /* floats that stay in the first-level cache between two sweeps */
 #define FAR_CACHE (160 * 1024)       /* floats that stay in the second-level cache */
 
@@ -48,6 +49,7 @@ typedef struct {
 typedef struct {
     Request ask;
     int64_t tile;                    /* channels of one task, in the rows layout */
+    float *parts;                    /* [B, segments, 2, C] scratch: means and squared deviations of segments */
     float *slope, *tilt, *shift;     /* [B, C] scratch of the backward: dx = slope*grad + tilt*(x-mean) + shift */
 } Job;
 
@@ -144,12 +146,12 @@ typedef struct {
     int width;
     const char *name;
     Task eval_planes, train_planes, backward_planes;
-    Task eval_rows, stats_rows, merge_rows, apply_rows, reduce_rows, chain_rows, backward_rows;
+    Task eval_rows, part_stats_rows, part_eval_rows, stats_rows, merge_rows, apply_rows, reduce_rows, chain_rows, backward_rows;
 } Variant;
 
 #define VARIANT(width, isa) \
     {width, #isa, eval_planes_##isa, train_planes_##isa, backward_planes_##isa, eval_rows_##isa, \
-     stats_rows_##isa, merge_rows_##isa, apply_rows_##isa, reduce_rows_##isa, chain_rows_##isa, backward_rows_##isa}
+     part_stats_rows_##isa, part_eval_rows_##isa, stats_rows_##isa, merge_rows_##isa, apply_rows_##isa, reduce_rows_##isa, chain_rows_##isa, backward_rows_##isa}
 
 static const Variant variants[] = {
     VARIANT(4, base),
@@ -200,6 +202,21 @@ static int64_t rows_tile(const Job *job, int width) {
     return tile;
 }
 
+/* Inference on fewer samples than threads, which would keep most threads idle: share a sample's positions. Returns
+ * whether it was done. */
+static int eval_segments(Job *job, const Variant *v) {
+    int64_t tasks = job->ask.batch * pieces(job->ask.positions, SEGMENT), tile = job->tile;
+    if (job->ask.batch >= job->ask.threads || job->ask.positions <= SEGMENT || job->ask.instance_mean) return 0;
+    job->parts = malloc((size_t)(2 * tasks * job->ask.channels) * sizeof(float));
+    if (!job->parts) return 0;
+    job->tile = job->ask.channels; /* a task takes all channels of its positions */
+    run(v->part_stats_rows, job, tasks);
+    run(v->part_eval_rows, job, tasks);
+    free(job->parts);
+    job->tile = tile;
+    return 1;
+}
+
 IABN_EXPORT void iabn_forward(const Request *ask) {
     Job job = {.ask = *ask};
     const Variant *v = choose(&job);
@@ -214,7 +231,7 @@ IABN_EXPORT void iabn_forward(const Request *ask) {
             run(v->stats_rows, &job, tasks);
             run(v->merge_rows, &job, pieces(ask->channels, TILE));
             run(v->apply_rows, &job, tasks);
-        } else {
+        } else if (!eval_segments(&job, v)) {
             run(v->eval_rows, &job, tasks);
         }
     } else if (ask->training) {

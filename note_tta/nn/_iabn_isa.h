@@ -409,15 +409,26 @@ FN void NAME(backward_planes)(const Job *job, int64_t first, int64_t last) {
         }                                                                                      \
     }
 
-/* Statistics in chunks of positions, each in two sweeps while it is cached, merged as they come (Chan et al.). */
-INLINE void NAME(row_stats)(const Job *job, int64_t b, int64_t c0, int n, float *mean, float *m2) {
-    int64_t length = job->ask.positions, stride = job->ask.channels;
-    const float *x = job->ask.x + b * length * stride + c0;
-    vec centre[4] = {{0}}, square[4] = {{0}};
-    for (int64_t done = 0; done < length; done += CHUNK) {
-        int64_t rows = smaller(CHUNK, length - done);
+/* Add `rows` positions with the given means and squared deviations to `done` others (Chan et al.). */
+INLINE void NAME(row_merge)(int64_t done, int64_t rows, int n, vec *mean, vec *m2, const vec *other, const vec *other_m2) {
+    float share = (float)rows / (float)(done + rows), both = (float)done * share;
+    for (int k = 0; k < n; k++) {
+        vec apart = other[k] - mean[k];
+        mean[k] += apart * share;
+        m2[k] += other_m2[k] + apart * apart * both;
+    }
+}
+#define row_merge NAME(row_merge)
+
+/* Statistics of one segment, chunk by chunk, each chunk in two sweeps while it is cached. */
+INLINE void NAME(segment_stats)(const Job *job, int64_t b, int64_t segment, int64_t c0, int n, vec *mean, vec *m2) {
+    int64_t stride = job->ask.channels, first = segment * SEGMENT, last = smaller(first + SEGMENT, job->ask.positions);
+    const float *x = job->ask.x + b * job->ask.positions * stride + c0;
+    for (int k = 0; k < n; k++) mean[k] = m2[k] = (vec){0};
+    for (int64_t at = first; at < last; at += CHUNK) {
+        int64_t rows = smaller(CHUNK, last - at);
         vec sum[4] = {{0}}, part[4] = {{0}};
-        const float *p = x + done * stride;
+        const float *p = x + at * stride;
         for (int64_t i = 0; i < rows; i++)
             for (int k = 0; k < n; k++) sum[k] += load(p + i * stride + k * W);
         for (int k = 0; k < n; k++) sum[k] *= 1.0f / (float)rows;
@@ -426,12 +437,18 @@ INLINE void NAME(row_stats)(const Job *job, int64_t b, int64_t c0, int n, float 
                 vec apart = load(p + i * stride + k * W) - sum[k];
                 part[k] += apart * apart;
             }
-        float share = (float)rows / (float)(done + rows), both = (float)done * share;
-        for (int k = 0; k < n; k++) {
-            vec apart = sum[k] - centre[k];
-            centre[k] += apart * share;
-            square[k] += part[k] + apart * apart * both;
-        }
+        row_merge(at - first, rows, n, mean, m2, sum, part);
+    }
+}
+#define segment_stats NAME(segment_stats)
+
+/* Statistics of one sample, segment by segment: the same sums whether one thread computes them or several. */
+INLINE void NAME(row_stats)(const Job *job, int64_t b, int64_t c0, int n, float *mean, float *m2) {
+    int64_t length = job->ask.positions;
+    vec centre[4] = {{0}}, square[4] = {{0}}, other[4], other_m2[4];
+    for (int64_t done = 0; done < length; done += SEGMENT) {
+        segment_stats(job, b, done / SEGMENT, c0, n, other, other_m2);
+        row_merge(done, smaller(SEGMENT, length - done), n, centre, square, other, other_m2);
     }
     for (int k = 0; k < n; k++) {
         store(mean + k * W, centre[k]);
@@ -440,8 +457,10 @@ INLINE void NAME(row_stats)(const Job *job, int64_t b, int64_t c0, int n, float 
 }
 #define row_stats NAME(row_stats)
 
-INLINE void NAME(row_apply)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *m2) {
-    int64_t length = job->ask.positions, stride = job->ask.channels, at = b * length * stride + c0;
+/* Normalise some positions of a sample whose statistics are known. */
+INLINE void NAME(row_apply)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *m2,
+                            int64_t first, int64_t last) {
+    int64_t stride = job->ask.channels, at = (b * job->ask.positions + first) * stride + c0;
     const float *restrict x = job->ask.x + at;
     float *restrict out = job->ask.out + at;
     float centre[4 * W], scale[4 * W];
@@ -452,7 +471,7 @@ INLINE void NAME(row_apply)(const Job *job, int64_t b, int64_t c0, int n, const 
         s[k] = load(scale + k * W);
         bias[k] = job->ask.bias ? load(job->ask.bias + c0 + k * W) : (vec){0};
     }
-    for (int64_t i = 0; i < length; i++, x += stride, out += stride)
+    for (int64_t i = first; i < last; i++, x += stride, out += stride)
         for (int k = 0; k < n; k++) store(out + k * W, (load(x + k * W) - c[k]) * s[k] + bias[k]);
 }
 #define row_apply NAME(row_apply)
@@ -460,7 +479,7 @@ INLINE void NAME(row_apply)(const Job *job, int64_t b, int64_t c0, int n, const 
 INLINE void NAME(row_eval)(const Job *job, int64_t b, int64_t c0, int n) {
     float mean[4 * W], m2[4 * W];
     row_stats(job, b, c0, n, mean, m2);
-    row_apply(job, b, c0, n, mean, m2);
+    row_apply(job, b, c0, n, mean, m2, 0, job->ask.positions);
     if (job->ask.instance_mean) {
         memcpy(job->ask.instance_mean + b * job->ask.channels + c0, mean, (size_t)(n * W) * sizeof(float));
         memcpy(job->ask.instance_m2 + b * job->ask.channels + c0, m2, (size_t)(n * W) * sizeof(float));
@@ -474,7 +493,7 @@ INLINE void NAME(row_stats_kept)(const Job *job, int64_t b, int64_t c0, int n) {
 
 INLINE void NAME(row_apply_kept)(const Job *job, int64_t b, int64_t c0, int n) {
     int64_t at = b * job->ask.channels + c0;
-    row_apply(job, b, c0, n, job->ask.instance_mean + at, job->ask.instance_m2 + at);
+    row_apply(job, b, c0, n, job->ask.instance_mean + at, job->ask.instance_m2 + at, 0, job->ask.positions);
 }
 
 INLINE void NAME(row_reduce)(const Job *job, int64_t b, int64_t c0, int n) {
@@ -517,7 +536,47 @@ INLINE void NAME(row_backward)(const Job *job, int64_t b, int64_t c0, int n) {
             store(out + k * W, load(grad + k * W) * slope[k] + ((load(x + k * W) - mean[k]) * tilt[k] + shift[k]));
 }
 
+/* Where samples are fewer than threads, a task is a segment of one: first everyone's statistics, then its answer. */
+INLINE void NAME(part_stats)(const Job *job, int64_t task, int64_t c0, int n) {
+    int64_t segments = pieces(job->ask.positions, SEGMENT);
+    float *mean = job->parts + 2 * task * job->ask.channels + c0, *m2 = mean + job->ask.channels;
+    vec centre[4], square[4];
+    segment_stats(job, task / segments, task % segments, c0, n, centre, square);
+    for (int k = 0; k < n; k++) {
+        store(mean + k * W, centre[k]);
+        store(m2 + k * W, square[k]);
+    }
+}
+
+INLINE void NAME(part_eval)(const Job *job, int64_t task, int64_t c0, int n) {
+    int64_t length = job->ask.positions, segments = pieces(length, SEGMENT), b = task / segments;
+    const float *part = job->parts + 2 * b * segments * job->ask.channels + c0;
+    vec centre[4] = {{0}}, square[4] = {{0}}, other[4], other_m2[4];
+    float mean[4 * W], m2[4 * W];
+    for (int64_t done = 0; done < length; done += SEGMENT, part += 2 * job->ask.channels) {
+        for (int k = 0; k < n; k++) {
+            other[k] = load(part + k * W);
+            other_m2[k] = load(part + job->ask.channels + k * W);
+        }
+        row_merge(done, smaller(SEGMENT, length - done), n, centre, square, other, other_m2);
+    }
+    for (int k = 0; k < n; k++) {
+        store(mean + k * W, centre[k]);
+        store(m2 + k * W, square[k]);
+    }
+    int64_t first = task % segments * SEGMENT;
+    row_apply(job, b, c0, n, mean, m2, first, smaller(first + SEGMENT, length));
+}
+
 FN void NAME(eval_rows)(const Job *job, int64_t first, int64_t last) { EACH_TILE(job, first, last, NAME(row_eval)) }
+
+FN void NAME(part_stats_rows)(const Job *job, int64_t first, int64_t last) {
+    EACH_TILE(job, first, last, NAME(part_stats))
+}
+
+FN void NAME(part_eval_rows)(const Job *job, int64_t first, int64_t last) {
+    EACH_TILE(job, first, last, NAME(part_eval))
+}
 
 FN void NAME(stats_rows)(const Job *job, int64_t first, int64_t last) {
     EACH_TILE(job, first, last, NAME(row_stats_kept))
@@ -567,5 +626,7 @@ FN void NAME(chain_rows)(const Job *job, int64_t first, int64_t last) {
 #undef plane_apply
 #undef planes_apply
 #undef plane_reduce
+#undef row_merge
+#undef segment_stats
 #undef row_stats
 #undef row_apply

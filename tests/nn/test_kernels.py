@@ -116,7 +116,7 @@ def test_no_running_statistics_means_the_batch_s(layout):
 
 @needs_kernel
 @pytest.mark.parametrize("layout", [None, torch.channels_last])
-@pytest.mark.parametrize("shape", [(7, 40, 4, 4), (7, 40, 9, 9), (7, 20, 20, 20)])
+@pytest.mark.parametrize("shape", [(7, 40, 4, 4), (7, 40, 9, 9), (7, 20, 20, 20), (1, 40, 23, 23)])
 def test_a_sample_is_answered_alike_in_any_batch_and_on_any_number_of_threads(shape, layout):
     x, *layer = case(shape, layout)
     whole = kernels.iabn(x, *layer)
