@@ -39,6 +39,7 @@ setup(
             # looked at together, and so the last bit of a result on the number of threads.
             extra_compile_args=[
                 "-O3",
+                "-g0",
                 "-std=gnu11",
                 "-fno-math-errno",
                 "-fno-trapping-math",

@@ -146,12 +146,17 @@ typedef struct {
     int width;
     const char *name;
     Task eval_planes, train_planes, backward_planes;
-    Task eval_rows, part_stats_rows, part_eval_rows, stats_rows, merge_rows, apply_rows, reduce_rows, chain_rows, backward_rows;
+    Task eval_rows, part_stats_rows, part_eval_rows;
+    Task stats_rows, merge_rows, apply_rows;
+    Task reduce_rows, chain_rows, backward_rows;
 } Variant;
 
-#define VARIANT(width, isa) \
-    {width, #isa, eval_planes_##isa, train_planes_##isa, backward_planes_##isa, eval_rows_##isa, \
-     part_stats_rows_##isa, part_eval_rows_##isa, stats_rows_##isa, merge_rows_##isa, apply_rows_##isa, reduce_rows_##isa, chain_rows_##isa, backward_rows_##isa}
+#define VARIANT(width, isa)                                                \
+    {width, #isa,                                                          \
+     eval_planes_##isa, train_planes_##isa, backward_planes_##isa,         \
+     eval_rows_##isa, part_stats_rows_##isa, part_eval_rows_##isa,         \
+     stats_rows_##isa, merge_rows_##isa, apply_rows_##isa,                 \
+     reduce_rows_##isa, chain_rows_##isa, backward_rows_##isa}
 
 static const Variant variants[] = {
     VARIANT(4, base),

@@ -89,7 +89,8 @@ INLINE vec NAME(sums)(vec *v) {
 INLINE void NAME(normaliser)(const Job *job, int64_t c0, int n, const float *mean, const float *m2, float *centre,
                              float *scale) {
     float length = (float)job->ask.positions, eps = job->ask.eps;
-    float spread = job->ask.alpha * sqrtf(2.0f / (length - 1.0f)), inverse = 1.0f / (length - (float)job->ask.correction);
+    float spread = job->ask.alpha * sqrtf(2.0f / (length - 1.0f));
+    float inverse = 1.0f / (length - (float)job->ask.correction);
     float alpha = job->ask.alpha, part = 1.0f / length;
     const float *restrict layer_mean = job->ask.mean + c0, *restrict layer_var = job->ask.var + c0;
     for (int j = 0; j < n; j++) {
@@ -410,7 +411,8 @@ FN void NAME(backward_planes)(const Job *job, int64_t first, int64_t last) {
     }
 
 /* Add `rows` positions with the given means and squared deviations to `done` others (Chan et al.). */
-INLINE void NAME(row_merge)(int64_t done, int64_t rows, int n, vec *mean, vec *m2, const vec *other, const vec *other_m2) {
+INLINE void NAME(row_merge)(int64_t done, int64_t rows, int n, vec *mean, vec *m2, const vec *other,
+                            const vec *other_m2) {
     float share = (float)rows / (float)(done + rows), both = (float)done * share;
     for (int k = 0; k < n; k++) {
         vec apart = other[k] - mean[k];
@@ -521,7 +523,8 @@ INLINE void NAME(row_reduce)(const Job *job, int64_t b, int64_t c0, int n) {
 }
 
 INLINE void NAME(row_backward)(const Job *job, int64_t b, int64_t c0, int n) {
-    int64_t length = job->ask.positions, stride = job->ask.channels, at = b * stride + c0, start = b * length * stride + c0;
+    int64_t length = job->ask.positions, stride = job->ask.channels, at = b * stride + c0;
+    int64_t start = b * length * stride + c0;
     const float *restrict x = job->ask.x + start, *restrict grad = job->ask.grad + start;
     float *restrict out = job->ask.out + start;
     vec mean[4], slope[4], tilt[4], shift[4];

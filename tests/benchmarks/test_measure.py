@@ -1,0 +1,86 @@
+import copy
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import note_tta as tta
+from benchmarks import __main__ as script
+from benchmarks import adaptation, layers
+from benchmarks.baselines import Arithmetic, PlainIABN2d, ResearchLoop, plain_iabn
+from benchmarks.measure import Figure, quartiles, ratio_figure, take_turns
+
+
+def tiny():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 3),
+    )
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_plain_baseline_is_iabn(training):
+    x = torch.randn(4, 5, 6, 6) * 3 + 1
+    plain, ours = PlainIABN2d(5).train(training), tta.IABN2d(5).train(training)
+    torch.testing.assert_close(plain(x), ours(x), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(plain.running_var, ours.running_var)
+
+
+def test_the_research_loop_does_what_note_does():
+    model, x = tiny(), torch.rand(128, 3, 8, 8)
+    loop = ResearchLoop(plain_iabn(copy.deepcopy(model)))
+    loop(x, torch.zeros(128, dtype=torch.long))
+    note = tta.NOTE(tta.convert_iabn(copy.deepcopy(model)))
+    predictions = note(x).argmax(1).tolist()
+    assert loop.predictions == predictions
+    assert len(loop.scores) == 128
+    torch.testing.assert_close(loop.layers[0].weight, note.model[1].weight, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(loop.layers[0].running_mean, note.model[1].running_mean, atol=1e-5, rtol=1e-4)
+
+
+def test_the_arithmetic_computes_no_weight_gradient():
+    arithmetic = Arithmetic(tiny())
+    before = arithmetic.model[1].running_mean.clone()
+    arithmetic(torch.rand(8, 3, 8, 8))
+    assert all(p.grad is None for p in arithmetic.model.parameters())
+    assert not torch.equal(before, arithmetic.model[1].running_mean)
+
+
+def test_a_bar_may_be_a_ceiling_or_a_floor():
+    assert Figure("a", 1.0, 1, 1, bar=1.1).kept and not Figure("a", 1.2, 1, 1, bar=1.1).kept
+    assert Figure("a", 9.0, 1, 1, bar=8, at_most=False).kept
+    assert not Figure("a", 7.0, 1, 1, bar=8, at_most=False).kept
+    assert Figure("a", 7.0, 1, 1).kept
+
+
+def test_ratios_of_several_cases_become_their_geometric_mean():
+    figure = ratio_figure("a", [[2.0, 2.0, 2.0], [7.0, 8.0, 9.0]], bar=5)
+    assert figure.value == pytest.approx(4.0) and figure.kept
+    assert figure.low == pytest.approx((2 * 7.5) ** 0.5)
+    assert quartiles([3.0]) == (3.0, 3.0, 3.0)
+
+
+def test_contenders_take_turns():
+    calls = []
+    seconds = take_turns({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 4, least=0)
+    assert "".join(calls[8:]) == "abbaabba"
+    assert [len(s) for s in seconds.values()] == [4, 4]
+
+
+@pytest.mark.parametrize(("value", "code"), [(1.0, 0), (2.0, 1)])
+def test_the_script_writes_its_figures_and_fails_on_a_missed_bar(monkeypatch, tmp_path, capsys, value, code):
+    monkeypatch.setattr(
+        layers, "figures", lambda repeats: [Figure("speed of light", value, 0.9, 2.1, bar=1.5)]
+    )
+    monkeypatch.setattr(adaptation, "figures", lambda repeats, samples: [])
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--out", str(tmp_path / "new" / "speed.json")])
+    assert script.main() == code
+    output = capsys.readouterr().out
+    assert "speed of light" in output and ("missed" in output) == bool(code)
+    assert f'"kept": {"false" if code else "true"}' in (tmp_path / "new" / "speed.json").read_text()
