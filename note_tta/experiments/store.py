@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ MAX_BYTES = 4_000_000
 
 POINTS = 200
 """Points kept of a curve over a stream."""
+
+_NAME = re.compile(r".*-[0-9a-f]{16}\.json")
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,10 @@ class Store:
             yield parse_record(path)
 
     def files(self) -> list[Path]:
-        """The result files, by name."""
-        return sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
+        """The result files, by name; other files in the folder are left alone."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(path for path in self.folder.glob("*.json") if _NAME.fullmatch(path.name))
 
     def load(self, cell: Cell) -> Record:
         """Read a cell's result.

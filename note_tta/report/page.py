@@ -238,7 +238,7 @@ def _entry(entry: Entry, row: str) -> dict[str, Any]:
         "ours": ours,
         "paper": paper,
         "difference": difference(entry),
-        "short": "–" if entry.ours is None else f"{entry.ours.mean:.1f}",
+        "ours_short": "" if entry.ours is None else f"{entry.ours.mean:.1f}",
         "tip": f"{row}: ours {ours}, the paper's {paper}, difference {difference(entry)}",
         "ours_value": "" if entry.ours is None else f"{entry.ours.mean:.3f}",
         "paper_value": "" if entry.paper is None else f"{entry.paper.mean:g}",

@@ -22,6 +22,13 @@ def test_a_result_reads_back(tmp_path):
     assert [path.name for path in store.files()] == [CELL.file_name]
 
 
+def test_other_files_are_left_alone(tmp_path):
+    (tmp_path / "benchmark.json").write_text("{}")
+    store = Store(tmp_path)
+    store.save(RECORD)
+    assert list(store) == [RECORD]
+
+
 def test_saving_again_replaces(tmp_path):
     store = Store(tmp_path)
     store.save(RECORD)
