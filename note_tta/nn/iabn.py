@@ -30,10 +30,7 @@ class _IABN(_BatchNorm):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if not alpha >= 0:
-            raise ValueError(f"alpha must be at least 0, got {alpha}")
-        if correction not in (0, 1):
-            raise ValueError(f"correction must be 0 or 1, got {correction}")
+        _check_settings(alpha, correction)
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
         self.alpha = float(alpha)
         self.correction = correction
@@ -158,8 +155,7 @@ def convert_iabn(model: nn.Module, alpha: float = 4.0, *, correction: int = 0) -
         >>> convert_iabn(model)[1]
         IABN2d(8, alpha=4, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
     """
-    if not alpha >= 0:
-        raise ValueError(f"alpha must be at least 0, got {alpha}")
+    _check_settings(alpha, correction)
     return _replace(
         model, _IABN_OF | {kind: kind for kind in _BN_OF}, {"alpha": float(alpha), "correction": correction}
     )
@@ -173,6 +169,13 @@ def convert_bn(model: nn.Module) -> nn.Module:
         BatchNorm2d(8, eps=1e-05, momentum=0.1, affine=True, ...track_running_stats=True)
     """
     return _replace(model, _BN_OF, {})
+
+
+def _check_settings(alpha: float, correction: int) -> None:
+    if not alpha >= 0:
+        raise ValueError(f"alpha must be at least 0, got {alpha}")
+    if correction not in (0, 1):
+        raise ValueError(f"correction must be 0 or 1, got {correction}")
 
 
 def _replace(model: nn.Module, kinds: dict[Any, Any], settings: dict[str, Any]) -> nn.Module:

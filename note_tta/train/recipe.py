@@ -23,9 +23,9 @@ class Recipe:
         weight_decay: L2 penalty on every parameter.
         schedule: `"cosine"` falls to 0 step by step over the whole run, `"constant"` stays.
         crop_padding: Pad images by so many pixels and crop them back at a random place; 0 leaves them.
-        crop_fill: Pad with the image's own `"reflect"`ion or with `"black"`. Black borders change a channel's
-            statistics, so a network with IABN takes clean images for a change of domain: a ResNet-20
-            fine-tuned on CIFAR-10 with black borders erred more on clean training images than on padded ones.
+        crop_fill: Pad with the image's own `"reflect"`ion or with `"black"`. Black borders shift a channel's
+            statistics, which IABN may take for a change of domain: a ResNet-20 fine-tuned on CIFAR-10 with
+            black borders erred more on clean training images than on padded ones.
         flip: Mirror every other image, at random.
         pretrained: The paper starts from ImageNet weights instead of from scratch.
 

@@ -207,6 +207,7 @@ def test_an_empty_batch_passes():
         (lambda: tta.IABN2d(4, alpha=math.nan), "alpha must be at least 0, got nan"),
         (lambda: tta.IABN2d(4, correction=2), "correction must be 0 or 1, got 2"),
         (lambda: tta.convert_iabn(nn.BatchNorm2d(4), alpha=-1), "alpha must be at least 0, got -1"),
+        (lambda: tta.convert_iabn(nn.BatchNorm2d(4), correction=2), "correction must be 0 or 1, got 2"),
         (lambda: tta.convert_iabn(nn.LazyBatchNorm2d()), "run the model once before converting"),
         (lambda: tta.IABN2d(4)(torch.zeros(2, 4, 3)), r"expected 4D input \(got 3D input\)"),
         (lambda: tta.IABN1d(4)(torch.zeros(2, 4, 3, 3)), "expected 2D or 3D input"),
