@@ -86,7 +86,7 @@ def _fits(
     if x.dtype is not _float32 or type(x) is not Tensor or not x.is_cpu or alpha == math.inf:
         return False
     if torch.compiler.is_compiling():
-        if not _active():
+        if not _compilable():
             return False
     elif kernel().forward is None:
         _say_once()
@@ -129,9 +129,9 @@ def _watched() -> bool:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _active() -> bool:
-    """Whether there is a kernel, as a constant to `torch.compile`."""
-    return kernel().active
+def _compilable() -> bool:
+    """Whether there is a kernel and no transform around, found out while `torch.compile` traces."""
+    return kernel().active and _transforms() is None
 
 
 @functools.cache

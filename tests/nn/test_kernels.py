@@ -329,6 +329,17 @@ def test_compiled_code_calls_the_operator():
     assert sum("iabn_infer" in node for node in nodes) == 2
 
 
+def test_transforms_inside_compiled_code_take_the_formula():
+    torch._dynamo.reset()
+    x, *layer = case((3, 4, 5, 5))
+    for transformed in (
+        torch.func.grad(lambda x: kernels.iabn(x, *layer).square().sum()),
+        torch.func.vmap(lambda sample: kernels.iabn(sample[None], *layer)[0]),
+    ):
+        fast = torch.compile(transformed, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(fast(x), transformed(x), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_export(strict):
     model, x = network().eval(), torch.randn(2, 3, 12, 12)
