@@ -74,7 +74,7 @@ class _IABN(_BatchNorm):
         )
 
 
-class IABN1d(_IABN):
+class IABN1d(_IABN, nn.BatchNorm1d):
     """Instance-Aware BatchNorm over `[B, C, L]`; on `[B, C]` input it is plain BatchNorm.
 
     Example:
@@ -86,7 +86,7 @@ class IABN1d(_IABN):
     _ranks = (2, 3)
 
 
-class IABN2d(_IABN):
+class IABN2d(_IABN, nn.BatchNorm2d):
     """Instance-Aware BatchNorm over `[B, C, H, W]` (paper, section 3.1).
 
     A drop-in `nn.BatchNorm2d`: the same parameters, buffers and state-dict keys. A sample whose channel
@@ -115,7 +115,7 @@ class IABN2d(_IABN):
     _ranks = (4,)
 
 
-class IABN3d(_IABN):
+class IABN3d(_IABN, nn.BatchNorm3d):
     """Instance-Aware BatchNorm over `[B, C, D, H, W]`."""
 
     _ranks = (5,)

@@ -47,7 +47,7 @@ def by_the_book(model, x, interval, memory, lr, momentum):
     """NOTE written down again: one sample at a time, whole-model switches, autograd on everything."""
     model = copy.deepcopy(model)
     affine = [
-        p for m in model.modules() if isinstance(m, nn.BatchNorm2d | tta.IABN2d) for p in m.parameters()
+        p for m in model.modules() if isinstance(m, nn.BatchNorm2d) for p in m.parameters()
     ]
     optimizer = torch.optim.Adam(affine, lr=lr)
     logits = []
@@ -59,7 +59,7 @@ def by_the_book(model, x, interval, memory, lr, momentum):
         memory.add(x[i], int(out.argmax()))
         if (i + 1) % interval == 0:
             for m in model.modules():
-                if isinstance(m, nn.BatchNorm2d | tta.IABN2d):
+                if isinstance(m, nn.BatchNorm2d):
                     m.train()
                     m.momentum = momentum
             p = model(memory.inputs()).softmax(1)
