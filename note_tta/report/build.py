@@ -7,12 +7,13 @@ from pathlib import Path
 from ..data.files import write_text
 from ..experiments.catalog import EXPERIMENTS, TITLES
 from ..experiments.store import Store
-from .contents import Report, facts, make_report
+from .contents import Report, facts, make_report, row_text
 from .document import results_markdown
 from .figures import make_panels
 from .page import Card, Section, page
 from .results import Results
-from .text import latex
+from .tables import coverage_text
+from .text import latex, number
 
 __all__ = ["build_report", "report_page"]
 
@@ -82,6 +83,12 @@ def report_page(report: Report) -> str:
                     tuple(figures),
                 )
             )
+    if report.others:
+        others = [
+            (row_text(row), f"{number(score.number)} %, {coverage_text(row.dataset, score.coverage)}")
+            for row, score in report.others
+        ]
+        sections.append(Section("others", "Other runs", "Other runs", facts=tuple(others)))
     sections.append(Section("origin", "Where this comes from", "Origin", facts=tuple(facts(report.results))))
     intro = (
         "Test-time adaptation on time-correlated streams: our errors beside those of the NOTE paper "

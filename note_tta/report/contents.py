@@ -14,7 +14,7 @@ from .layouts import make_tables
 from .results import Results, Score
 from .tables import Table
 
-__all__ = ["Report", "facts", "make_report"]
+__all__ = ["Report", "facts", "make_report", "row_text"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,16 @@ def make_report(records: Sequence[Record]) -> Report:
         name: make_figures(experiment, results, tables[name]) for name, experiment in EXPERIMENTS.items()
     }
     return Report(results, tables, figures, check_claims(results), orderings(results), results.others())
+
+
+def row_text(row: Cell) -> str:
+    """A row of no experiment in words.
+
+    Example:
+        >>> row_text(Cell("hapt", "", "note", "iid", model="sensor_cnn4"))
+        'hapt note on sensor_cnn4 (bn), iid'
+    """
+    return row.describe().replace("/ ", " ").rpartition(", seed")[0]
 
 
 def facts(results: Results) -> list[tuple[str, str]]:

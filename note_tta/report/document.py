@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..experiments.catalog import EXPERIMENTS
 from ..experiments.cell import Cell
 from .claims import CLAIMS, Claim, Ordering
-from .contents import Report, facts
+from .contents import Report, facts, row_text
 from .results import Results, Score
 from .tables import coverage_text
 from .text import LEGEND, markdown, number
@@ -91,8 +91,8 @@ def _checkpoints(results: Results) -> list[str]:
 
 
 def _other(row: Cell, score: Score) -> str:
-    name = row.describe().replace("/ ", " ").rpartition(", seed")[0]
-    return f"| {_starred(name)} | {number(score.number)} | {coverage_text(row.dataset, score.coverage)} |"
+    over = coverage_text(row.dataset, score.coverage)
+    return f"| {_starred(row_text(row))} | {number(score.number)} | {over} |"
 
 
 def _starred(text: str) -> str:
