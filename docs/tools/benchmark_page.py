@@ -1,0 +1,82 @@
+"""The benchmarks page, from `results/benchmarks/*.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+HEAD = """# Benchmarks
+
+Speed is measured as ratios: contenders take turns in one process, so what slows one slows all. `make bench`
+(or `note-tta bench` in a clone) measures every figure on this page again, and fails where a bar is missed.
+"""
+NONE = "\nNo measurement is committed yet; `make bench` writes one to `results/benchmarks/`.\n"
+
+
+def benchmarks(folder: Path) -> str:
+    """The page in Markdown: one section a file."""
+    sections = [_section(path) for path in sorted(folder.glob("*.json"))]
+    return HEAD + ("\n".join(sections) if sections else NONE)
+
+
+def _section(path: Path) -> str:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    lines = [f"\n## {path.stem.replace('_', ' ').replace('-', ' ').capitalize()}\n", _origin(data), ""]
+    figures = data.get("figures") if isinstance(data, dict) else None
+    if isinstance(figures, list) and figures:
+        lines += ["| Figure | Median | Quartiles | Bar | |", "|---|---:|---:|---:|---|"]
+        lines += [_row(figure) for figure in figures]
+    else:
+        lines += ["| What | Value |", "|---|---:|", *_pairs(data)]
+    return "\n".join(lines) + "\n"
+
+
+def _origin(data: Any) -> str:
+    source = data.get("provenance", {}) if isinstance(data, dict) else {}
+    kernel = data.get("kernel", {}) if isinstance(data, dict) else {}
+    words = [
+        f"note-tta {source['version']}" if "version" in source else "",
+        f"commit {str(source['commit'])[:10]}" if source.get("commit") else "",
+        f"torch {source['torch']}" if "torch" in source else "",
+        f"{source['threads']} threads" if "threads" in source else "",
+        f"kernel: {kernel['instruction_set']}" if kernel.get("active") else "",
+    ]
+    return ", ".join(filter(None, words)) + "." if any(words) else ""
+
+
+def _row(figure: Mapping[str, Any]) -> str:
+    unit = f" {figure['unit']}" if figure.get("unit") else ""
+    bar = figure.get("bar")
+    limit = "" if bar is None else f"{'≤' if figure.get('at_most', True) else '≥'} {_shown(bar)}{unit}"
+    verdict = "" if bar is None else "kept" if figure.get("kept") else "**missed**"
+    spread = f"{_shown(figure['low'])} – {_shown(figure['high'])}"
+    return f"| {figure['name']} | {_shown(figure['value'])}{unit} | {spread} | {limit} | {verdict} |"
+
+
+def _pairs(data: Any, prefix: str = "") -> list[str]:
+    """Any other JSON: its numbers and short words, one a row."""
+    if not isinstance(data, dict):
+        return []
+    rows = []
+    for key, value in data.items():
+        name = f"{prefix}{key}".replace("_", " ")
+        if key == "provenance":
+            continue
+        if isinstance(value, dict):
+            rows += _pairs(value, f"{name}: ")
+        elif isinstance(value, bool) or value is None:
+            rows.append(f"| {name} | {'yes' if value else 'no' if value is False else '–'} |")
+        elif isinstance(value, int | float):
+            rows.append(f"| {name} | {_shown(value)} |")
+        elif isinstance(value, str) and len(value) < 80:
+            rows.append(f"| {name} | {value} |")
+    return rows
+
+
+def _shown(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}"

@@ -1,0 +1,125 @@
+"""The Python of a Markdown page: found, run block after block, its output written into the page or compared.
+
+A ```` ```python ```` block is run; blocks of one page share their names, as cells of a notebook do. A
+```` ```text ```` block titled "Output" right after it holds what it prints. `--8<-- "file"` inside a block is
+the text of that file, as the site shows it.
+
+    python docs/tools/code_blocks.py docs/quickstart.md     # run the page and write its outputs anew
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+import tempfile
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<info>[a-z]+[^\n]*)\n(?P<body>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL
+)
+_SNIPPET = re.compile(r'^--8<-- "(?P<file>[^"]+)"$', re.MULTILINE)
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A Python block: its code, the line it starts at, and the output that the page shows, if any.
+
+    `span` is where in the page the output's text stands.
+    """
+
+    code: str
+    line: int
+    output: str | None
+    span: tuple[int, int] | None
+    indent: str
+
+
+def find_blocks(text: str) -> list[Block]:
+    """The Python blocks of a page, in order."""
+    fences = list(_FENCE.finditer(text))
+    blocks = []
+    for i, fence in enumerate(fences):
+        if fence["info"].split()[0] != "python":
+            continue
+        code = _SNIPPET.sub(
+            lambda match: (ROOT / match["file"]).read_text(encoding="utf-8"), textwrap.dedent(fence["body"])
+        )
+        after = fences[i + 1] if i + 1 < len(fences) else None
+        shown = (
+            after is not None
+            and after["info"].startswith('text title="Output"')
+            and not text[fence.end() : after.start()].strip()
+        )
+        blocks.append(
+            Block(
+                code,
+                text.count("\n", 0, fence.start()) + 2,
+                textwrap.dedent(after["body"]) if shown and after else None,
+                after.span("body") if shown and after else None,
+                fence["indent"],
+            )
+        )
+    return blocks
+
+
+def run_page(path: Path) -> list[tuple[Block, str]]:
+    """Run a page's blocks in an empty folder; what each of them printed."""
+    namespace: dict[str, Any] = {"__name__": "__page__"}
+    done = []
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            for block in find_blocks(path.read_text(encoding="utf-8")):
+                code = compile("\n" * (block.line - 1) + block.code, str(path), "exec", dont_inherit=True)
+                printed = io.StringIO()
+                with contextlib.redirect_stdout(printed):
+                    exec(code, namespace)
+                done.append((block, printed.getvalue()))
+        finally:
+            os.chdir(before)
+    return done
+
+
+def differs(shown: str, printed: str) -> str:
+    """Why an output is not the one shown, empty where it is.
+
+    Words must be the same. Numbers may differ by a few percent points or a fifth, for training on another
+    machine does not come out the same to the last digit.
+    """
+    if _NUMBER.sub("#", shown).split() != _NUMBER.sub("#", printed).split():
+        return f"shown:\n{shown}\nprinted:\n{printed}"
+    for expected, found in zip(_numbers(shown), _numbers(printed), strict=True):
+        if abs(expected - found) > max(6.0, 0.2 * abs(expected)):
+            return f"{expected:g} is shown, {found:g} was printed:\n{printed}"
+    return ""
+
+
+def write_outputs(path: Path) -> int:
+    """Run a page and write what its blocks print into it; the number of outputs that changed."""
+    text = path.read_text(encoding="utf-8")
+    changed = 0
+    for block, printed in reversed(run_page(path)):
+        if block.span is not None and differs(block.output or "", printed):
+            text = text[: block.span[0]] + textwrap.indent(printed, block.indent) + text[block.span[1] :]
+            changed += 1
+    path.write_text(text, encoding="utf-8")
+    return changed
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(match.replace(",", "")) for match in _NUMBER.findall(text)]
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(f"{name}: {write_outputs(Path(name).resolve())} outputs changed")

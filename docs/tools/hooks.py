@@ -1,0 +1,58 @@
+"""What MkDocs does not do by itself: pages made from result files, a nav without absent pages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from benchmark_page import benchmarks
+from costs import reproduce_table
+
+from note_tta.experiments.store import Store
+from note_tta.report.build import report_page
+from note_tta.report.contents import make_report
+
+ROOT = Path(__file__).resolve().parents[2]
+REPORT = "report/index.html"
+
+
+def on_config(config: Any) -> Any:
+    """Leave generated pages that do not exist yet out of the nav."""
+    config.nav = _present(config.nav, Path(config.docs_dir))
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the benchmarks page and, where there are results, the interactive report."""
+    files.append(File.generated(config, "benchmarks.md", content=benchmarks(ROOT / "results" / "benchmarks")))
+    records = list(Store(ROOT / "results"))
+    if records:
+        files.append(File.generated(config, REPORT, content=report_page(make_report(records))))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Fill in the table of experiments, and point from the results to the interactive report."""
+    if page.file.src_uri == "reproduce.md":
+        return markdown.replace("<!-- experiments -->", reproduce_table())
+    if page.file.src_uri == "results.md" and files.get_file_from_path(REPORT) is not None:
+        title, _, rest = markdown.partition("\n")
+        link = f"[Sort the tables and watch the streams on the interactive page]({REPORT})."
+        return f"{title}\n\n{link}\n{rest}"
+    return markdown
+
+
+def _present(nav: list[Any], docs: Path) -> list[Any]:
+    kept: list[Any] = []
+    for entry in nav:
+        ((title, target),) = entry.items()
+        if isinstance(target, list):
+            kept.append({title: _present(target, docs)})
+        elif target == "benchmarks.md" or (docs / target).is_file():
+            kept.append(entry)
+    return kept

@@ -1,0 +1,63 @@
+"""TemporalPrior: what was seen a moment ago is likely to be seen again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from note_tta.methods.base import Method
+
+
+class ClassPrior:
+    """How likely each class is right now; it has a state, so it can be a part of a method."""
+
+    def __init__(self) -> None:
+        self.probabilities: Tensor | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The probabilities, or None before the first sample."""
+        return {"probabilities": self.probabilities}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Take over a state."""
+        self.probabilities = state["probabilities"]
+
+
+class TemporalPrior(Method):
+    """Answer with the model's probabilities times a class prior that follows the stream.
+
+    The model is left alone, so this works with any norm layers. Each sample is answered with the prior of
+    before it, then moves the prior towards its own probabilities: the boundaries of batches do not matter.
+
+    Args:
+        model: Any classifier.
+        decay: How much of the prior stays at a sample; 1 never moves.
+        floor: The least probability the prior gives a class, so that none is ever ruled out.
+    """
+
+    def __init__(self, model: nn.Module, *, decay: float = 0.8, floor: float = 0.02) -> None:
+        if not 0 <= decay <= 1:
+            raise ValueError(f"decay must be in [0, 1], got {decay}")
+        if not 0 < floor <= 1:
+            raise ValueError(f"floor must be in (0, 1], got {floor}")
+        self.decay, self.floor = decay, floor
+        self.prior = ClassPrior()
+        super().__init__(model, parts={"prior": self.prior})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Answer a batch, sample after sample."""
+        logits = self._finite(self._predict(x))
+        log_p = logits.float().log_softmax(dim=1)
+        prior = self.prior.probabilities
+        if prior is None:
+            prior = torch.full_like(log_p[0], 1 / log_p.shape[1])
+        answers = []
+        for own in log_p:
+            answer = (own + prior.clamp_min(self.floor).log()).log_softmax(dim=0)
+            prior = self.decay * prior + (1 - self.decay) * answer.exp()
+            answers.append(answer)
+        self.prior.probabilities = prior
+        self.counters["updates"] += len(answers)
+        return torch.stack(answers).to(logits.dtype)
