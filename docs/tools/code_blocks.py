@@ -1,8 +1,8 @@
 """The Python of a Markdown page: found, run block after block, its output written into the page or compared.
 
 A ```` ```python ```` block is run; blocks of one page share their names, as cells of a notebook do. A
-```` ```text ```` block titled "Output" right after it holds what it prints. `--8<-- "file"` inside a block is
-the text of that file, as the site shows it.
+```` ```text ```` block titled "Output" right after it holds what it prints. `# include "file"` in a block
+stands for the text of that file.
 
     python docs/tools/code_blocks.py docs/quickstart.md     # run the page and write its outputs anew
 """
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<info>[a-z]+[^\n]*)\n(?P<body>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL
 )
-_SNIPPET = re.compile(r'^--8<-- "(?P<file>[^"]+)"$', re.MULTILINE)
+_INCLUDE = re.compile(r'^(?P<indent> *)# include "(?P<file>[^"]+)"$', re.MULTILINE)
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
@@ -50,9 +50,7 @@ def find_blocks(text: str) -> list[Block]:
     for i, fence in enumerate(fences):
         if fence["info"].split()[0] != "python":
             continue
-        code = _SNIPPET.sub(
-            lambda match: (ROOT / match["file"]).read_text(encoding="utf-8"), textwrap.dedent(fence["body"])
-        )
+        code = include_files(textwrap.dedent(fence["body"]))
         after = fences[i + 1] if i + 1 < len(fences) else None
         shown = (
             after is not None
@@ -69,6 +67,16 @@ def find_blocks(text: str) -> list[Block]:
             )
         )
     return blocks
+
+
+def include_files(text: str) -> str:
+    """`text` with every `# include "file"` line replaced by that file of the project, indented alike."""
+    return _INCLUDE.sub(
+        lambda line: textwrap.indent(
+            (ROOT / line["file"]).read_text(encoding="utf-8").rstrip(), line["indent"]
+        ),
+        text,
+    )
 
 
 def run_page(path: Path) -> list[tuple[Block, str]]:

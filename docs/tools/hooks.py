@@ -11,6 +11,7 @@ from mkdocs.structure.files import File
 sys.path.insert(0, str(Path(__file__).parent))
 
 from benchmark_page import benchmarks
+from code_blocks import include_files
 from costs import reproduce_table
 
 from note_tta.experiments.store import Store
@@ -37,7 +38,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Fill in the table of experiments, and point from the results to the interactive report."""
+    """Fill in files and the table of experiments, and point from the results to the interactive report."""
+    markdown = include_files(markdown)
     if page.file.src_uri == "reproduce.md":
         return markdown.replace("<!-- experiments -->", reproduce_table())
     if page.file.src_uri == "results.md" and files.get_file_from_path(REPORT) is not None:
