@@ -33,7 +33,9 @@ _HOME = {
     "TENT": "methods",
     "Result": "evaluation",
     "evaluate": "evaluation",
+    "load_state": "checkpoint",
     "load_weights": "checkpoint",
+    "save_state": "checkpoint",
 }
 _MODULES = ("nn", "streams")
 
@@ -61,14 +63,16 @@ __all__ = [
     "convert_bn",
     "convert_iabn",
     "evaluate",
+    "load_state",
     "load_weights",
     "nn",
+    "save_state",
     "streams",
 ]
 
 if TYPE_CHECKING:
     from . import nn, streams
-    from .checkpoint import load_weights
+    from .checkpoint import load_state, load_weights, save_state
     from .evaluation import Result, evaluate
     from .memory import FIFO, PBRS, Memory, Reservoir
     from .methods import LAME, METHODS, NOTE, NOTEIID, ONDA, PL, TENT, BNStats, CoTTA, Method, Source

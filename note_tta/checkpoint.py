@@ -6,10 +6,13 @@ Nothing here runs code from a file: safetensors and JSON hold data only, and `.p
 
 from __future__ import annotations
 
+import glob
+import io
 import json
 import math
 import os
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
+from .methods import Method
 from .models import architecture, build_model
 
 _CARD = "note_tta_card"
@@ -159,6 +163,56 @@ def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) 
     return model
 
 
+def save_state(path: str | Path, method: Method) -> None:
+    """Write a method's state so that the file is, after any kill, the old state or the new one, whole.
+
+    Args:
+        path: The file, which one process at a time writes; its folder is made where it is not there.
+        method: Any method. Its model's other weights are not in the state: they never change.
+
+    Example:
+        >>> import tempfile, note_tta as tta
+        >>> method = tta.NOTE(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten()))
+        >>> _ = method(torch.rand(10, 1, 3, 3))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_state(f"{folder}/stream.pt", method)
+        ...     method.reset()
+        ...     load_state(f"{folder}/stream.pt", method)
+        >>> method.counters["samples"]
+        10
+    """
+    path = Path(path)
+    for left_by_a_kill in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        left_by_a_kill.unlink(missing_ok=True)
+    buffer = io.BytesIO()
+    torch.save(method.state_dict(), buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def load_state(path: str | Path, method: Method) -> None:
+    """Let a method go on from a state that `save_state` wrote.
+
+    Args:
+        path: The file.
+        method: The same method with the same settings, on a copy of the model it was first made with.
+
+    Raises:
+        ValueError: The file, which the message names, is damaged or of another method or model. The method is
+            as it was then.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        state = _load_plain(path)
+    except Exception as error:  # a damaged or crafted file can raise anything
+        raise ValueError(f"{path} cannot be read as the state of a method: {_first_line(error)}") from None
+    try:
+        method.load_state_dict(state)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
 def _named(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix != ".safetensors":
@@ -205,10 +259,9 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = _load_plain(path)
     except Exception as error:  # a damaged or crafted pickle can raise anything
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{path} cannot be read as a file of weights only: {reason[0]}") from None
+        raise ValueError(f"{path} cannot be read as a file of weights only: {_first_line(error)}") from None
     for wrapper in _WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
@@ -220,6 +273,19 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
                 f"{path} holds no state dict: {name!r} is a {type(value).__name__}, not a tensor"
             )
     return dict(content)
+
+
+def _load_plain(path: Path) -> Any:
+    """Read a file of `torch.save`, tensors and plain values only, in no more memory than its size."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+                raise ValueError("it unpacks to more than its size")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _own_name(name: str) -> str:

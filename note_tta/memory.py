@@ -106,6 +106,7 @@ class Memory(ABC):
             not all(type(label) is int for label in labels)
             or len(labels) > self.capacity
             or len(inputs) != len(labels)
+            or not inputs.is_floating_point()
         ):
             raise ValueError(f"not a state of {kind}: {len(inputs)} inputs with labels {labels!r:.80}")
         self.generator.set_state(state["generator"].cpu())
@@ -202,8 +203,10 @@ class Reservoir(Memory):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state."""
+        if type(state.get("seen")) is not int or state["seen"] < len(state.get("labels", [])):
+            raise ValueError(f"not a state of Reservoir: seen is {state.get('seen')!r:.40}")
         super().load_state_dict(state)
-        self._seen = int(state["seen"])
+        self._seen = state["seen"]
 
 
 class PBRS(Memory):
@@ -308,6 +311,11 @@ class PBRS(Memory):
             (n, c) for n, own in by_size.items() for c in own
         ):
             raise ValueError("not a state of PBRS: its bookkeeping contradicts its labels")
+        seen = state.get("seen", {})
+        if not all(type(count) is int for count in seen.values()) or any(
+            seen.get(label, 0) < len(own) for label, own in slots.items()
+        ):
+            raise ValueError("not a state of PBRS: it has seen fewer samples of a class than it holds")
         super().load_state_dict(state)
         self._seen = dict(state["seen"])
         self._slots = {label: list(own) for label, own in slots.items()}

@@ -11,6 +11,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .states import check_optimizer, check_tensors, tensors_in
 
 INPUT_BOUND = 1e6
 """The largest magnitude of an input value that a method takes for real; beyond it a sample is refused."""
@@ -85,7 +88,8 @@ class Method(ABC):
 
     def reset(self) -> None:
         """Return to exactly the state at construction."""
-        self.load_state_dict(self._start)
+        with self._lock:
+            self._load(self._start)
 
     def state_dict(self) -> dict[str, Any]:
         """All that decides what comes next, as tensors and plain values (`weights_only` loading reads it)."""
@@ -109,8 +113,9 @@ class Method(ABC):
             self._check_state(state)
             before = self.state_dict()
             try:
+                check_tensors(state)
                 self._load(state)
-            except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
                 self._load(before)
                 raise ValueError(f"not a state of {type(self).__name__}: {error}") from error
 
@@ -144,7 +149,8 @@ class Method(ABC):
         before = [tensor.detach().clone() for tensor in self._adapted.values()]
         moments = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
         update()
-        changed = [*self._adapted.values(), *([] if optimizer is None else _tensors(optimizer.state_dict()))]
+        moved = [] if optimizer is None else tensors_in(optimizer.state_dict())
+        changed = [*self._adapted.values(), *moved]
         if all(bool(torch.isfinite(tensor).all()) for tensor in changed):
             self.counters["updates"] += 1
             return True
@@ -253,6 +259,8 @@ class Method(ABC):
 
     def _load(self, state: dict[str, Any]) -> None:
         for name, part in self._parts.items():
+            if isinstance(part, Optimizer):
+                check_optimizer(part, state["parts"][name])
             part.load_state_dict(copy.deepcopy(state["parts"][name]))
         with torch.no_grad():
             for name, tensor in self._adapted.items():
@@ -274,11 +282,3 @@ def _usable(x: Tensor) -> Tensor | None:
     if x.numel() == 0 or x.abs().amax() <= bound:
         return None
     return (x.abs() <= bound).flatten(1).all(dim=1)
-
-
-def _tensors(state: Any) -> Iterator[Tensor]:
-    if isinstance(state, Tensor):
-        yield state
-    elif isinstance(state, dict):
-        for value in state.values():
-            yield from _tensors(value)

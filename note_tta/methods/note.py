@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 from torch import Tensor, nn
@@ -39,6 +42,14 @@ class NOTE(IntervalMethod):
         momentum: How far the running statistics move at an update.
         lr: Adam's learning rate.
         weight_decay: Adam's weight decay; 5e-4 reproduces the authors' CIFAR runs.
+        reach: How many times the source's amplitude a sample may have, where it enters the first norm layer,
+            to be learned from. Beyond it, it is answered, counted in `rejected_samples` and not learned from:
+            no valid input of the paper's datasets comes near. `math.inf` switches this off.
+        min_classes: Learn only while the memory holds at least so many classes' worth of predictions (the
+            exponential of their entropy), and count the update in `rejected_updates` otherwise. 1, the
+            paper's NOTE, always learns; 2 or more keeps a stream of nothing but noise, all of it called one
+            class, from carrying the statistics away. A stream that starts with one long class is then
+            learned from only when the next one comes.
 
     Example:
         >>> import torch, note_tta as tta
@@ -62,18 +73,24 @@ class NOTE(IntervalMethod):
         momentum: float = 0.01,
         lr: float = 1e-4,
         weight_decay: float = 0.0,
+        reach: float = 5.0,
+        min_classes: float = 1.0,
     ) -> None:
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be in [0, 1], got {momentum}")
         if not lr > 0:
             raise ValueError(f"lr must be greater than 0, got {lr}")
+        if not min_classes >= 1:
+            raise ValueError(f"min_classes must be at least 1, got {min_classes}")
         self._layers = norm_layers(model, running=True)
         self._affine = list(affine_parameters(self._layers).values())
         self.momentum = momentum
+        self.min_classes = min_classes
         adapted = affine_parameters(self._layers) | running_statistics(self._layers)
         self._optimizer = Adam(self._affine, lr=lr, weight_decay=weight_decay) if self._affine else None
         parts: dict[str, Stateful] = {} if self._optimizer is None else {"optimizer": self._optimizer}
-        super().__init__(model, adapted, PBRS(64) if memory is None else memory, interval, parts)
+        memory = PBRS(64) if memory is None else memory
+        super().__init__(model, self._layers, adapted, memory, interval, reach, parts)
 
     def learn(self, x: Tensor) -> None:
         """Move the running statistics and take one step on the entropy of the memory's samples.
@@ -87,3 +104,20 @@ class NOTE(IntervalMethod):
             if self._optimizer is not None:
                 loss.backward()
                 self._optimizer.step()
+
+    def _update(self) -> None:
+        if self.min_classes > 1 and effective_classes(self.memory.labels()) < self.min_classes:
+            self.counters["rejected_updates"] += 1
+        else:
+            super()._update()
+
+
+def effective_classes(labels: Sequence[int]) -> float:
+    """How many equally frequent classes would have the entropy of these labels.
+
+    Example:
+        >>> effective_classes([3, 3, 3, 3]), round(effective_classes([0, 1, 0, 1]), 6)
+        (1.0, 2.0)
+    """
+    shares = [count / len(labels) for count in Counter(labels).values()]
+    return math.exp(-sum(share * math.log(share) for share in shares))

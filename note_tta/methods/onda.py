@@ -17,16 +17,20 @@ class ONDA(IntervalMethod):
         model: A model with BatchNorm layers.
         interval: Samples between two moves, and the samples a move looks at.
         momentum: How far the statistics move.
+        reach: As in `NOTE`: samples of a far larger amplitude than the source's are not learned from.
     """
 
-    def __init__(self, model: nn.Module, *, interval: int = 10, momentum: float = 0.1) -> None:
+    def __init__(
+        self, model: nn.Module, *, interval: int = 10, momentum: float = 0.1, reach: float = 5.0
+    ) -> None:
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be in [0, 1], got {momentum}")
         if interval < 1:
             raise ValueError(f"interval must be at least 1, got {interval}")
         self._layers = norm_layers(model, running=True)
         self.momentum = momentum
-        super().__init__(model, running_statistics(self._layers), FIFO(interval), interval)
+        adapted = running_statistics(self._layers)
+        super().__init__(model, self._layers, adapted, FIFO(interval), interval, reach)
 
     def learn(self, x: Tensor) -> None:
         """Move the running statistics towards those of the latest samples."""
