@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import lzma
 import shutil
 import stat
 import tarfile
@@ -15,6 +17,21 @@ from .base import BadData
 
 EXPANSION = 200  # times the archive's own size; real datasets stay under 20
 ALLOWANCE = 1 << 28  # bytes that even a tiny archive may hold
+SMALLEST = 512  # bytes that every member counts for, so that a million empty files are not for nothing
+LONGEST_HEADER = 1 << 20  # bytes of a tar member's own header; real ones have some hundred
+
+
+_DAMAGE = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OSError,
+)
 
 
 def unpack(archive: Path, destination: Path) -> list[Path]:
@@ -35,16 +52,13 @@ def unpack(archive: Path, destination: Path) -> list[Path]:
                 place = _inside(archive, name)
                 target = staging / place
                 target.parent.mkdir(parents=True, exist_ok=True)
-                allowed -= _copy(stream, target, allowed, archive)
+                allowed -= max(SMALLEST, _copy(stream, target, allowed, archive))
                 written.append(place)
-        except (
-            tarfile.TarError,
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            NotImplementedError,
-            RuntimeError,
-        ) as error:
+        except BadData:
+            raise
+        except _DAMAGE as error:
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                raise  # of the disk, not of the archive
             raise BadData(
                 archive, f"truncated or damaged archive ({error}); delete it and fetch it again"
             ) from error
@@ -58,9 +72,20 @@ def unpack(archive: Path, destination: Path) -> list[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
+class _Header(tarfile.TarInfo):
+    """A member whose own header is not read into memory where it claims to be huge."""
+
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        if not self.isreg() and not self.isdir() and self.size > LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header of {self.size:,} bytes")
+        whole: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]
+        return whole
+
+
 def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    with tarfile.open(archive) as tar:
+    with tarfile.open(archive, tarinfo=_Header) as tar:
         for member in tar:
+            tar.members = []  # type: ignore[attr-defined]  # it would keep every one
             if member.isdir():
                 continue
             if not member.isreg():

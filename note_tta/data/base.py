@@ -180,9 +180,9 @@ def load_array(path: Path, *, dtype: str, tail: tuple[int, ...] | None = None) -
     """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        if isinstance(error, FileNotFoundError | PermissionError):
-            raise
+    except (FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:  # a damaged header is parsed as Python text and can raise nearly anything
         raise BadData(path, f"not a complete npy file ({error}); delete it and fetch it again") from error
     kind_is_right = array.dtype == np.uint8 if dtype == "uint8" else np.issubdtype(array.dtype, np.integer)
     if not kind_is_right:

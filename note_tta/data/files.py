@@ -11,10 +11,11 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, mark: str = "") -> Iterator[Path]:
     """A temporary name beside `path`: renamed to `path` when the block succeeds, removed when it fails.
 
-    What a killed process left under that name is overwritten by the next one.
+    What a killed process left under that name is overwritten by the next one. Where several processes may
+    write the same file, `mark` keeps their temporary names apart.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -24,7 +25,7 @@ def replacing(path: Path) -> Iterator[Path]:
     'whole'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{path.name}.{mark}.part" if mark else f".{path.name}.part")
     try:
         yield temporary
         with temporary.open("rb+") as file:
@@ -49,9 +50,9 @@ def only_one(folder: Path) -> Iterator[None]:
         yield
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file in one step."""
-    with replacing(path) as temporary:
+def write_text(path: Path, text: str, mark: str = "") -> None:
+    """Write a text file in one step; `mark` as in `replacing`."""
+    with replacing(path, mark) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -51,7 +51,7 @@ class Manifest:
             well_formed = isinstance(manifest.done, dict) and all(
                 isinstance(part, dict) for part in manifest.done.values()
             )
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise BadData(
                 path, f"not a manifest ({error}); delete the folder and prepare it again"
             ) from error

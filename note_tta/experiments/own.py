@@ -14,6 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 from torch import nn
 
+from ..data.archives import ALLOWANCE, EXPANSION
 from ..data.base import BadData, Dataset, Domain, IntArray, MissingData, check_labels, content_digest
 from ..data.files import file_digest
 
@@ -21,6 +22,9 @@ __all__ = ["DOMAIN", "make_model", "open_own"]
 
 DOMAIN = "all"
 """The one domain of the user's own data."""
+
+MAX_PIXELS = 1 << 26
+"""An image of more pixels is refused unread; decoded, it would take some hundred megabytes."""
 
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 
@@ -106,13 +110,17 @@ def _open_folder(folder: Path) -> Dataset:
 
 def _open_npz(path: Path) -> Dataset:
     try:
+        with zipfile.ZipFile(path) as bundle:
+            unpacked = sum(entry.file_size for entry in bundle.infolist())
+        if unpacked > EXPANSION * path.stat().st_size + ALLOWANCE:
+            raise BadData(path, "it unpacks to far more than a dataset would")
         with np.load(path, allow_pickle=False) as arrays:
             if not {"x", "y"} <= set(arrays.files):
                 raise BadData(path, f"expected the arrays x and y, found {', '.join(arrays.files) or 'none'}")
             x, y = arrays["x"], arrays["y"]
     except BadData:
         raise
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged archive or header can raise nearly anything
         raise BadData(path, f"not a complete npz file ({error})") from error
     if y.ndim != 1 or len(x) != len(y) or x.ndim < 2 or len(x) == 0:
         raise BadData(path, f"expected x [N, ...] and y [N], found {list(x.shape)} and {list(y.shape)}")
@@ -137,9 +145,13 @@ def _open_npz(path: Path) -> Dataset:
 def _read_image(file: Path) -> npt.NDArray[np.uint8]:
     try:
         with Image.open(file) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise BadData(file, f"{image.width}×{image.height} pixels; at most {MAX_PIXELS:,} are read")
             return np.asarray(
                 image.convert("L" if image.mode in ("1", "L") else "RGB"), dtype=np.uint8
             ).reshape(image.height, image.width, -1)
+    except BadData:
+        raise
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise BadData(file, f"not an image that can be read ({error})") from error
 

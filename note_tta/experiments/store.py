@@ -116,7 +116,7 @@ class Store:
 
     def save(self, record: Record) -> None:
         """Write a result: a reader sees the old file, or the new one, never a part of it."""
-        write_text(self.path(record.cell), record.to_json())
+        write_text(self.path(record.cell), record.to_json(), mark=str(os.getpid()))
 
     def sweep(self) -> None:
         """Remove what killed runs of this machine left half-written."""
@@ -140,7 +140,7 @@ def parse_record(path: Path) -> Record:
         )
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a result of note-tta: {error}; delete it and run again") from error
     if not isinstance(data, dict) or "schema" not in data:
         raise ValueError(f"{path} is not a result of note-tta: it has no schema version")
