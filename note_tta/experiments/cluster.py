@@ -35,7 +35,9 @@ class RayPool:
         self._settings = settings
         self._started = not self._ray.is_initialized()
         if self._started:
-            where: dict[str, Any] = {"num_cpus": lanes} if address == LOCAL else {"address": address}
+            where: dict[str, Any] = {"address": address}
+            if address == LOCAL:  # its workers are as urgent as the pool's, not Ray's usual background
+                where = {"num_cpus": lanes, "_system_config": {"worker_niceness": 0}}
             try:
                 self._ray.init(
                     **where, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
