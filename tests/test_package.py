@@ -17,6 +17,10 @@ def test_importing_the_package_imports_no_torch():
     assert fresh("import sys, note_tta; print('torch' in sys.modules)") == "False\n"
 
 
+def test_the_compiler_is_not_imported_with_a_method():
+    assert fresh("import sys, note_tta; note_tta.NOTE; print('torch._dynamo' in sys.modules)") == "False\n"
+
+
 def test_a_name_is_imported_when_it_is_used():
     assert fresh("import note_tta; print(note_tta.NOTE.__name__)") == "NOTE\n"
 

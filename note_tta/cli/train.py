@@ -110,7 +110,10 @@ def train(
         facts["init"] = {"file": init.name, "sha256": _sha256(init), "new_head": new_head}
     network.to(_device(device))
     train_samples, test_samples = _domains(opened, samples)
-    target = out or resolve_root(data_root) / "models" / f"{dataset}-{name}-{norm}-seed{seed}.safetensors"
+    size = "" if width is None else f"-w{width}"
+    target = (
+        out or resolve_root(data_root) / "models" / f"{dataset}-{name}{size}-{norm}-seed{seed}.safetensors"
+    )
     speaks = os.environ.get("RANK", "0") == "0"
 
     def on_epoch(done: int, measured: dict[str, float]) -> None:

@@ -187,7 +187,7 @@ def find_checkpoint(cell: Cell, folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     command = f"note-tta train --dataset {cell.dataset} --model {cell.model} --norm {norm}"
-    command += "" if cell.width is None else f" --width {cell.width} --out {folder / names[-2]}"
+    command += "" if cell.width is None else f" --width {cell.width}"
     raise FileNotFoundError(f"no source model {' or '.join(names)} in {folder}; train it with: {command}")
 
 

@@ -128,10 +128,13 @@ def _watched() -> bool:
     return torch.compiler.is_compiling() or _modes() > 0
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _compilable() -> bool:
     """Whether there is a kernel and no transform around, found out while `torch.compile` traces."""
     return kernel().active and _transforms() is None
+
+
+# What `torch.compiler.assume_constant_result` does, without its import of the whole compiler.
+_compilable._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @functools.cache
