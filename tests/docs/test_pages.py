@@ -1,6 +1,10 @@
 """Every Python block on the site runs, and prints what the page shows."""
 
 import ast
+import contextlib
+import doctest
+import io
+import re
 from pathlib import Path
 
 import pytest
@@ -52,6 +56,25 @@ def run(page, tool):
 def test_every_block_is_python(page, tool):
     for block in tool("code_blocks").find_blocks((DOCS / page).read_text(encoding="utf-8")):
         ast.parse(block.code)
+
+
+@pytest.mark.slow
+def test_the_transcript_can_be_replayed(tool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "first-steps.md").read_text(encoding="utf-8")
+    session = "\n".join(re.findall(r"^```pycon\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    examples = doctest.DocTestParser().get_examples(session)
+    assert len(examples) > 25
+    namespace = {}
+    for example in examples:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            try:
+                exec(compile(example.source, "<first-steps>", "single"), namespace)
+            except ValueError as error:
+                assert example.exc_msg == f"ValueError: {error}\n"
+                continue
+        assert tool("code_blocks").differs(example.want, printed.getvalue()) == "", example.source
 
 
 PAGE = """# Page
