@@ -59,8 +59,9 @@ def unpack(archive: Path, destination: Path) -> list[Path]:
         except _DAMAGE as error:
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                 raise  # of the disk, not of the archive
+            reason = " ".join(str(error).split())
             raise BadData(
-                archive, f"truncated or damaged archive ({error}); delete it and fetch it again"
+                archive, f"truncated or damaged archive ({reason}); delete it and fetch it again"
             ) from error
         if not written:
             raise BadData(archive, "the archive holds no files")

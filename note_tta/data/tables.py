@@ -16,10 +16,6 @@ import numpy.typing as npt
 from .base import BadData
 from .windows import Doubles, Floats
 
-EXPANSION = 50  # times a packed table's own size; real ones stay under 10
-ALLOWANCE = 1 << 24  # characters that even a tiny one may hold
-LONGEST_LINE = 1 << 20
-
 MOST_ROWS = 5_000_000  # ten times the longest published recording
 LONGEST_LINE = 1 << 16
 

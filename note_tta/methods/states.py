@@ -41,6 +41,8 @@ def check_optimizer(optimizer: Optimizer, state: Any) -> None:
     if not isinstance(state["state"], dict) or len(state["param_groups"]) != len(groups):
         raise ValueError("its optimizer has other groups of parameters")
     for ours, theirs in zip(groups, state["param_groups"], strict=True):
+        if not isinstance(theirs, dict):
+            raise ValueError("its optimizer has a group that is no dict")
         for name, value in ours.items():
             if name != "params" and not _alike(value, theirs[name]):
                 raise ValueError(f"its optimizer has {name} {theirs[name]!r:.40}")
