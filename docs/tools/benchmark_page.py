@@ -10,14 +10,16 @@ from typing import Any
 HEAD = """# Benchmarks
 
 Speed is measured as ratios: contenders take turns in one process, so what slows one slows all. `make bench`
-(or `note-tta bench` in a clone) measures every figure on this page again, and fails where a bar is missed.
+(or `note-tta bench` in a clone) measures the figures under *Speed* again and fails where a bar is missed;
+`python -m benchmarks.corruptions` those of the corruptions.
 """
 NONE = "\nNo measurement is committed yet; `make bench` writes one to `results/benchmarks/`.\n"
 
 
 def benchmarks(folder: Path) -> str:
     """The page in Markdown: one section a file."""
-    sections = [_section(path) for path in sorted(folder.glob("*.json"))]
+    paths = sorted(folder.glob("*.json"), key=lambda path: (path.stem != "speed", path.stem))
+    sections = [_section(path) for path in paths]
     return HEAD + ("\n".join(sections) if sections else NONE)
 
 
@@ -29,7 +31,7 @@ def _section(path: Path) -> str:
         lines += ["| Figure | Median | Quartiles | Bar | |", "|---|---:|---:|---:|---|"]
         lines += [_row(figure) for figure in figures]
     else:
-        lines += ["| What | Value |", "|---|---:|", *_pairs(data)]
+        lines += _listed(data)
     return "\n".join(lines) + "\n"
 
 
@@ -55,24 +57,31 @@ def _row(figure: Mapping[str, Any]) -> str:
     return f"| {figure['name']} | {_shown(figure['value'])}{unit} | {spread} | {limit} | {verdict} |"
 
 
-def _pairs(data: Any, prefix: str = "") -> list[str]:
-    """Any other JSON: its numbers and short words, one a row."""
-    if not isinstance(data, dict):
-        return []
-    rows = []
-    for key, value in data.items():
-        name = f"{prefix}{key}".replace("_", " ")
-        if key == "provenance":
-            continue
-        if isinstance(value, dict):
-            rows += _pairs(value, f"{name}: ")
-        elif isinstance(value, bool) or value is None:
-            rows.append(f"| {name} | {'yes' if value else 'no' if value is False else '–'} |")
-        elif isinstance(value, int | float):
-            rows.append(f"| {name} | {_shown(value)} |")
-        elif isinstance(value, str) and len(value) < 80:
-            rows.append(f"| {name} | {value} |")
-    return rows
+def _listed(data: Any, margin: str = "") -> list[str]:
+    """Any other JSON: its numbers and short words one a row, what is nested folded away below."""
+    values = data if isinstance(data, dict) else {}
+    rows = [
+        f"{margin}| {_words(key)} | {_value(value)} |" for key, value in values.items() if _value(value) != ""
+    ]
+    lines = [f"{margin}| What | Value |", f"{margin}|---|---:|", *rows, ""] if rows else []
+    for key, value in values.items():
+        inner = _listed(value, margin + "    ") if key != "provenance" else []
+        if inner:
+            lines += [f'{margin}??? note "{_words(key).capitalize()}"', "", *inner]
+    return lines
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _value(value: Any) -> str:
+    """A number, a truth value or a few words; empty for anything else."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return _shown(value)
+    return value if isinstance(value, str) and len(value) < 80 else ""
 
 
 def _shown(value: float) -> str:

@@ -54,18 +54,18 @@ def reproduce_table() -> str:
     """One row an experiment: its command, its runs and the estimated time; in Markdown."""
     costs = json.loads(MEASURED.read_text(encoding="utf-8"))
     lines = [
-        "| What | Command | Datasets | Runs | Two cores | One GPU (estimate) |",
-        "|---|---|---|---:|---:|---:|",
+        "| What | Command | Runs | Two cores | One GPU (estimate) |",
+        "|---|---|---:|---:|---:|",
     ]
     for experiment in EXPERIMENTS.values():
         cells = [cell for dataset in experiment.datasets for cell in _cells(experiment, dataset)]
         seconds = sum(_seconds(cell, costs) for cell in cells)
         names = ", ".join(TITLES[name] for name in experiment.datasets)
         lines.append(
-            f"| {experiment.title} | `note-tta reproduce {experiment.id}` | {names} | {len(cells):,} "
+            f"| {experiment.title} ({names}) | `note-tta reproduce {experiment.id}` | {len(cells):,} "
             f"| {_time(seconds / CORES)} | {_time(seconds / GPU_TIMES)} |"
         )
-    lines += ["", "And one dataset of Table 1 alone, or of the source models:", ""]
+    lines += ["", "One dataset of Table 1 alone, and the source models:", ""]
     lines += ["| What | Command | Two cores | One GPU (estimate) |", "|---|---|---:|---:|"]
     for dataset in EXPERIMENTS["table1"].datasets:
         seconds = sum(_seconds(cell, costs) for cell in _cells(EXPERIMENTS["table1"], dataset))

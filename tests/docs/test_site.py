@@ -86,7 +86,7 @@ def test_the_benchmarks_page_shows_what_was_measured(tool, tmp_path):
     assert "note-tta 0.1.0, commit abcdef0123, torch 2.13, 2 threads, kernel: avx2." in page
     assert "| IABN ÷ BatchNorm | 1.10 | 1.00 – 1.23 | ≤ 1.25 | kept |" in page
     assert "| slow | 123 µs | 1.00 – 1.23 | ≥ 8 µs | **missed** |" in page
-    assert "| rss growth | 1,024 |" in page and "| deep: kept | yes |" in page
+    assert "| rss growth | 1,024 |" in page and '??? note "Deep"' in page and "    | kept | yes |" in page
 
 
 def test_the_benchmarks_page_says_where_nothing_is_measured(tool, tmp_path):
