@@ -34,7 +34,7 @@ def one_thread():
 def test_default_place_and_card(tmp_path):
     result = run(*SMALL, "--norm", "iabn", "--seed", 3, "--data-root", tmp_path, "--alpha", 2, "--threads", 1)
     assert result.exit_code == 0, result.output
-    path = tmp_path / "models" / "digits-digits_cnn-iabn-seed3.safetensors"
+    path = tmp_path / "models" / "digits-digits_cnn-w2-iabn-seed3.safetensors"
     assert str(path) in result.output
     assert "clean error" in result.output
     model, card = load_checkpoint(path)
