@@ -19,7 +19,7 @@ test: $(READY)  ## the unit suite
 
 test-slow: $(READY)  ## what is left out of the unit suite: long, real-data, browser and Ray tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
-	$(BIN)/python -m pytest -n 2 -m "slow or browser or ray"
+	$(BIN)/python -m pytest -n 2 -m "slow or browser or ray" --ignore=tests/docs
 
 lint: $(READY)
 	$(BIN)/ruff check .
