@@ -37,7 +37,7 @@ bench: $(READY)  ## speed as ratios, each against its bar
 docs: $(READY)  ## the site into site/, warnings as errors, and everything on it run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	$(BIN)/python -m pytest tests/docs README.md
+	$(BIN)/python -m pytest -n 2 tests/docs README.md
 
 figures: $(READY)  ## what the docs show: drawings, the README's table, the pages' outputs, the notebook
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

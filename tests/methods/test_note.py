@@ -46,9 +46,7 @@ def test_batch_boundaries_make_no_difference(sizes):
 def by_the_book(model, x, interval, memory, lr, momentum):
     """NOTE written down again: one sample at a time, whole-model switches, autograd on everything."""
     model = copy.deepcopy(model)
-    affine = [
-        p for m in model.modules() if isinstance(m, nn.BatchNorm2d) for p in m.parameters()
-    ]
+    affine = [p for m in model.modules() if isinstance(m, nn.BatchNorm2d) for p in m.parameters()]
     optimizer = torch.optim.Adam(affine, lr=lr)
     logits = []
     for i in range(len(x)):
