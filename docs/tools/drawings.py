@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import note_tta as tta
-from note_tta.nn.functional import shrink
+from note_tta.nn.functional import correct
 from note_tta.report.svg import class_colour, standalone, strip
 
 PICTURES = Path(__file__).resolve().parents[1] / "pictures"
@@ -37,7 +37,7 @@ def shrinkage() -> str:
     )
     lines = ((0.0, GREY, "5 3", "α = 0: InstanceNorm"), (1e9, ORANGE, "7 3", "α = ∞: BatchNorm"))
     for alpha, colour, dash, name in (*lines, (4.0, BLUE, "", "α = 4: IABN")):
-        moved = shrink(deviation, torch.tensor(alpha))
+        moved = correct(torch.tensor(0.0), deviation, torch.tensor(alpha))
         points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(deviation.tolist(), moved, strict=True))
         parts.append(_polyline(points, colour, dash))
         at = {0.0: (60, 52), 4.0: (60, 72), 1e9: (60, 92)}[alpha]

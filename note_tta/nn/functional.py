@@ -9,14 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def shrink(deviation: Tensor, width: Tensor) -> Tensor:
-    """Soft shrinkage ψ: what is left of `deviation` beyond ±`width`, 0 within.
+def correct(layer: Tensor, instance: Tensor, width: Tensor) -> Tensor:
+    """A statistic of the layer, moved by what of the instance's lies further off than `width` (equation 5).
+
+    This is `layer` + ψ(`instance` − `layer`; `width`), with ψ the soft shrinkage. Taken from the instance's
+    side, it keeps its digits where the layer's statistic is far the larger one.
 
     Example:
-        >>> shrink(torch.tensor([-3.0, 0.5, 2.0]), torch.tensor(1.0))
-        tensor([-2.,  0.,  1.])
+        >>> correct(torch.tensor(10.0), torch.tensor([7.0, 10.5, 12.0]), torch.tensor(1.0))
+        tensor([ 8., 10., 11.])
     """
-    return deviation - torch.clamp(deviation, -width, width)
+    return instance - torch.clamp(instance - layer, -width, width)
 
 
 def iabn(
@@ -116,8 +119,8 @@ def normalize_instances(
 
     mean_error = torch.sqrt((var + eps) / positions)
     var_error = (var + eps) * math.sqrt(2 / (positions - 1))
-    corrected_mean = mean + shrink(instance_mean - mean, alpha * mean_error)
-    corrected_var = torch.clamp_min(var + shrink(instance_var - var, alpha * var_error), 0)
+    corrected_mean = correct(mean, instance_mean, alpha * mean_error)
+    corrected_var = torch.clamp_min(correct(var, instance_var, alpha * var_error), 0)
 
     scale = torch.rsqrt(corrected_var + eps)
     if weight is not None:
