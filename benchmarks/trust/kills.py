@@ -67,7 +67,7 @@ def storm(job: Job, kills: int, rng: random.Random) -> dict[str, Any]:
                 process.communicate(timeout=rng.uniform(0, seconds))
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.communicate()
+                process.wait()  # not for the end of its pipes: a worker holds them for another moment
                 done += 1
                 job.check(wild)
                 continue

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,19 +39,22 @@ class Reach:
     def watch(self) -> Iterator[list[Tensor]]:
         """Watch one pass; then the list holds one truth value a sample, or nothing where no layer ran."""
         found: list[Tensor] = []
-
-        def look(name: str, layer: _BatchNorm, args: tuple[Any, ...]) -> None:
-            if not found:
-                self._first = name
-                found.append(_amplitudes(args[0]) <= self._bounds[name])
-
-        names = self._layers if self._first is None else (self._first,)
-        hooks = [self._layers[name].register_forward_pre_hook(partial(look, name)) for name in names]
+        watched = self._layers if self._first is None else {self._first: self._layers[self._first]}
+        for name, layer in watched.items():
+            layer.__dict__["forward"] = partial(self._look, found, name)
         try:
             yield found
         finally:
-            for hook in hooks:
-                hook.remove()
+            for layer in watched.values():
+                del layer.__dict__["forward"]
+
+    def _look(self, found: list[Tensor], name: str, x: Tensor) -> Tensor:
+        """The layer's own pass, after a look at what the first one that runs is given."""
+        if not found:
+            self._first = name
+            found.append(_amplitudes(x) <= self._bounds[name])
+        layer = self._layers[name]
+        return type(layer).forward(layer, x)
 
 
 def _amplitudes(x: Tensor) -> Tensor:

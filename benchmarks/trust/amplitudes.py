@@ -1,0 +1,79 @@
+"""How near real samples come to NOTE's bound of amplitude, on every dataset whose data is there.
+
+    NOTE_TTA_DATA=... python -m benchmarks.trust.amplitudes
+
+A network of random weights stands for each dataset; its first norm layer is set by the training data. On the
+digits the trained one is there.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import note_tta as tta
+from note_tta.data import DATASETS, Dataset, MissingData, open_dataset
+from note_tta.methods.norm import norm_layers
+from note_tta.methods.reach import _amplitudes, _source_amplitude
+from note_tta.models import DEFAULT_MODEL, build_model
+
+from .common import source_model, write
+
+SAMPLES = 1000
+
+
+def ratios(model: nn.Module, x: Tensor) -> Tensor:
+    """Each sample's amplitude at the first norm layer over the source's."""
+    layer, found = next(iter(norm_layers(model).values())), []
+    hook = layer.register_forward_pre_hook(lambda _, args: found.append(_amplitudes(args[0])))
+    with torch.no_grad():
+        model(x)
+    hook.remove()
+    return found[0] / _source_amplitude(layer)
+
+
+def calibrated(data: Dataset) -> nn.Module:
+    """A narrow network whose first norm layer has seen training data."""
+    torch.manual_seed(0)
+    name = DEFAULT_MODEL[data.name]
+    model = build_model(name, len(data.classes), in_channels=data.input_shape[0], width=8)
+    layer, train = next(iter(norm_layers(model).values())), data.domain("train")
+    layer.momentum = None
+    model.train()
+    with torch.no_grad():
+        for part in torch.randperm(len(train))[: 2 * SAMPLES].split(250):
+            model(train.inputs(part))
+    return model.eval()
+
+
+def main() -> int:
+    """Measure every dataset that is there."""
+    torch.set_num_threads(1)
+    rows: dict[str, Any] = {}
+    for name in DATASETS:
+        try:
+            data = open_dataset(name)
+            model = source_model("iabn") if name == "digits" else calibrated(data)
+            largest = {}
+            for target in data.targets:
+                domain = data.domain(target)
+                chosen = torch.randperm(len(domain), generator=torch.Generator().manual_seed(0))[:SAMPLES]
+                largest[target] = max(
+                    float(ratios(model, domain.inputs(part)).max()) for part in chosen.split(250)
+                )
+        except MissingData as error:
+            print(error, file=sys.stderr)
+            continue
+        top = max(largest, key=largest.__getitem__)
+        rows[name] = {"domains": len(largest), "largest": round(largest[top], 2), "in": top}
+    reach = tta.NOTE.__init__.__kwdefaults__["reach"]
+    largest_of_all = max(row["largest"] for row in rows.values())
+    write("amplitudes", {"datasets": rows, "reach": reach, "largest": largest_of_all, "samples": SAMPLES})
+    return int(largest_of_all >= reach)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
