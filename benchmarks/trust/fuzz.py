@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import multiprocessing
 import pickle
 import random
 import resource
@@ -248,41 +249,64 @@ def _edits(rng: random.Random) -> list[Edit]:
     ]
 
 
+def fuzz(form: Format, inputs: int, seed: int) -> tuple[dict[str, Any], list[str]]:
+    """Damage a file of one format `inputs` times; what came of it, and what was neither read nor refused."""
+    rng, failures, taken, slowest = random.Random(f"{seed} {form.name}"), [], 0, 0.0
+    signal.signal(signal.SIGALRM, _too_long)
+    with tempfile.TemporaryDirectory() as name:
+        path = form.make(Path(name))
+        whole = path.read_bytes()
+        form.read(path)
+        before = _peak_mb()
+        for _ in range(inputs):
+            edits = _edits(rng)
+            path.write_bytes(damage(whole, edits))
+            start = time.perf_counter()
+            signal.alarm(SECONDS)
+            try:
+                taken += attempt(form, path)
+            except BaseException as error:
+                failures.append(f"{form.name}: {type(error).__name__}: {error} {edits}")
+            signal.alarm(0)
+            slowest = max(slowest, time.perf_counter() - start)
+    row = {
+        "inputs": inputs,
+        "refused_by_name": inputs - taken - len(failures),
+        "slowest_seconds": round(slowest, 3),
+        "peak_growth_mb": round(_peak_mb() - before, 1),
+    }
+    return row, failures
+
+
+def _apart(form: Format, inputs: int, seed: int) -> tuple[dict[str, Any], list[str]]:
+    """`fuzz` in a process of its own, whose death is a failure like any other."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: there.send(fuzz(form, inputs, seed)))
+    process.start()
+    there.close()
+    try:
+        row, failures = here.recv()
+    except EOFError:
+        row = {"inputs": inputs, "refused_by_name": 0, "slowest_seconds": 0.0, "peak_growth_mb": 0.0}
+        process.join()
+        failures = [f"{form.name}: the process died with exit code {process.exitcode}"]
+    process.join()
+    return row, failures
+
+
 def main() -> int:
     """Fuzz every format; the exit code is 1 where a file was neither read nor refused by name in bounds."""
     parser = argparse.ArgumentParser(prog="benchmarks.trust.fuzz", description=__doc__)
-    parser.add_argument("--inputs", type=int, default=500, help="damaged files of each format")
+    parser.add_argument("--inputs", type=int, default=1000, help="damaged files of each format")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rng, rows, failures = random.Random(arguments.seed), {}, []
-    signal.signal(signal.SIGALRM, _too_long)
+    rows, failures = {}, []
     for form in FORMATS:
-        with tempfile.TemporaryDirectory() as name:
-            path = form.make(Path(name))
-            whole = path.read_bytes()
-            form.read(path)
-            before, slowest, taken, failed = _peak_mb(), 0.0, 0, len(failures)
-            for _ in range(arguments.inputs):
-                edits = _edits(rng)
-                path.write_bytes(damage(whole, edits))
-                start = time.perf_counter()
-                signal.alarm(SECONDS)
-                try:
-                    taken += attempt(form, path)
-                except BaseException as error:
-                    failures.append(f"{form.name}: {type(error).__name__}: {error} {edits}")
-                signal.alarm(0)
-                slowest = max(slowest, time.perf_counter() - start)
-        rows[form.name] = {
-            "inputs": arguments.inputs,
-            "refused_by_name": arguments.inputs - taken - (len(failures) - failed),
-            "slowest_seconds": round(slowest, 3),
-            "peak_growth_mb": round(_peak_mb() - before, 1),
-        }
-        print(f"{form.name}: {rows[form.name]}", file=sys.stderr, flush=True)
-    for line in failures[:20]:
-        print(line, file=sys.stderr)
+        rows[form.name], failed = _apart(form, arguments.inputs, arguments.seed)
+        failures += failed
+        print(f"{form.name}: {rows[form.name]}", *failed[:3], sep="\n  ", file=sys.stderr, flush=True)
     growth = max(row["peak_growth_mb"] for row in rows.values())
     write(
         "fuzz",

@@ -1,4 +1,8 @@
-"""Read CIFAR's pickled batches without trusting them: numpy arrays and plain values, nothing callable."""
+"""Read CIFAR's pickled batches without trusting them: numpy arrays and plain values, nothing callable.
+
+Not even numpy's own unpickling is let near the file: a crafted dtype makes it take bytes of the file for
+pointers. Stand-ins collect what the pickle says of an array, and the array is then made from checked parts.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ import numpy as np
 
 from .base import BadData
 
+_KINDS = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f4", "f8", "b1"}
+
 
 class _ArrayType:
     """Stands for `numpy.ndarray` inside a pickle: it can be named, never called."""
@@ -18,13 +24,37 @@ class _ArrayType:
         raise pickle.UnpicklingError("an array may only be rebuilt, not constructed")
 
 
-def _empty_array(_subtype: object, shape: object, _typecode: object) -> np.ndarray[Any, Any]:
-    # numpy always starts from shape (0,) and fills in the state afterwards; any other shape would
-    # let a few crafted bytes allocate as much memory as they like.
-    if shape != (0,):
-        raise pickle.UnpicklingError(f"an array must be rebuilt from shape (0,), not {shape}")
-    empty: np.ndarray[Any, Any] = np.zeros((0,), np.uint8)
-    return empty
+class _Type:
+    """Stands for `numpy.dtype`: a plain number and its byte order."""
+
+    def __init__(self, code: object, *_: object) -> None:
+        name = code.decode("latin1") if isinstance(code, bytes) else code
+        if name not in _KINDS:
+            raise pickle.UnpicklingError(f"an array of {name!r:.40} is not one of plain numbers")
+        self.dtype = np.dtype(str(name))
+
+    def __setstate__(self, state: Any) -> None:
+        order: Any = state[1].decode("latin1") if isinstance(state[1], bytes) else state[1]
+        if order not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
+            raise pickle.UnpicklingError("an array of records is not one of plain numbers")
+        self.dtype = self.dtype.newbyteorder(order)
+
+
+class _Array:
+    """Stands for an array that is being rebuilt; `value` is it once its parts are there."""
+
+    value: np.ndarray[Any, Any] | None = None
+
+    def __init__(self, _subtype: object, shape: object, _typecode: object) -> None:
+        if shape != (0,):
+            raise pickle.UnpicklingError(f"an array must be rebuilt from shape (0,), not {shape!r:.40}")
+
+    def __setstate__(self, state: Any) -> None:
+        _version, shape, kind, by_columns, content = state
+        if not isinstance(kind, _Type) or not isinstance(content, bytes):
+            raise pickle.UnpicklingError("an array must be rebuilt from a type and its bytes")
+        values = np.frombuffer(content, dtype=kind.dtype)
+        self.value = values.reshape(shape, order="F" if by_columns else "C")
 
 
 def _encode(text: object, encoding: object = "latin1") -> bytes:
@@ -41,9 +71,9 @@ def _no_bytes(*args: object) -> bytes:
 
 _ALLOWED: dict[tuple[str, str], object] = {
     ("numpy", "ndarray"): _ArrayType,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _empty_array,
-    ("numpy._core.multiarray", "_reconstruct"): _empty_array,
+    ("numpy", "dtype"): _Type,
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("_codecs", "encode"): _encode,
     ("builtins", "bytes"): _no_bytes,
     ("__builtin__", "bytes"): _no_bytes,
@@ -61,7 +91,7 @@ class _Unpickler(pickle.Unpickler):
 def read_pickled_dict(path: Path) -> dict[str, Any]:
     """The dict pickled in `path`, its keys as text.
 
-    Only numpy arrays, numbers, text, bytes and the containers pickle has opcodes for come out;
+    Only numpy arrays of numbers, numbers, text, bytes and the containers pickle has opcodes for come out;
     anything that would call other code is refused before it runs.
     """
     try:
@@ -74,5 +104,14 @@ def read_pickled_dict(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BadData(path, f"expected a dict, found {type(content).__name__}")
     return {
-        key.decode("latin1") if isinstance(key, bytes) else str(key): value for key, value in content.items()
+        key.decode("latin1") if isinstance(key, bytes) else str(key): _finished(path, value)
+        for key, value in content.items()
     }
+
+
+def _finished(path: Path, value: Any) -> Any:
+    if not isinstance(value, _Array):
+        return value
+    if value.value is None:
+        raise BadData(path, "not a readable batch of plain arrays (an array without its bytes)")
+    return value.value

@@ -23,6 +23,7 @@ from note_tta.data import tables as table_module
 from note_tta.data.archives import unpack
 from note_tta.data.base import load_array
 from note_tta.data.manifest import Manifest
+from note_tta.data.pickles import read_pickled_dict
 from note_tta.data.tables import read_columns
 from note_tta.experiments import own
 from note_tta.experiments.own import open_own
@@ -188,3 +189,49 @@ def test_a_result_of_absurd_numbers_is_refused(tmp_path):
         path.write_text(json.dumps(content))
         with pytest.raises(ValueError, match=r"result\.json is a damaged result: its error is"):
             parse_record(path)
+
+
+def test_a_crafted_type_of_array_never_reaches_numpy(tmp_path):
+    """Its flags would make numpy take the file's bytes for pointers: the process died of it."""
+
+    class Typed:
+        def __init__(self, state, code="u1"):
+            self.state, self.code = state, code
+
+        def __reduce__(self):
+            return np.dtype, (self.code, False, True), self.state
+
+    class Array:
+        def __init__(self, kind):
+            self.kind = kind
+
+        def __reduce__(self):
+            rebuild, arguments, _ = np.zeros(0).__reduce__()
+            return rebuild, arguments, (1, (2,), self.kind, False, b"\x01" * 2)
+
+    plain = (3, "|", None, None, None, -1, -1, 0)
+    path = tmp_path / "test_batch"
+    flags_of_objects = Typed((3, "|", None, None, None, -1, -1, 63))
+    path.write_bytes(pickle.dumps({b"data": Array(flags_of_objects)}, protocol=2))
+    assert read_pickled_dict(path)["data"].tolist() == [1, 1]
+    for kind in (
+        Typed((3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 27)),
+        Typed(plain, "O8"),
+        Typed(plain, "V8"),
+    ):
+        path.write_bytes(pickle.dumps({b"data": Array(kind), b"labels": [1]}, protocol=2))
+        with pytest.raises(BadData, match="test_batch: not a readable batch of plain arrays"):
+            read_pickled_dict(path)
+    path.write_bytes(pickle.dumps({b"data": Array("u1")}, protocol=2))
+    with pytest.raises(BadData, match="rebuilt from a type and its bytes"):
+        read_pickled_dict(path)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<i4", ">i4", "f8", "b1"])
+def test_arrays_of_plain_numbers_come_out_as_they_went_in(tmp_path, dtype):
+    array = np.asfortranarray((np.arange(6).reshape(2, 3) % 2).astype(dtype))
+    for protocol in (0, 2, 4):
+        (tmp_path / "batch").write_bytes(pickle.dumps({b"a": array, b"b": array.T}, protocol=protocol))
+        read = read_pickled_dict(tmp_path / "batch")
+        assert np.array_equal(read["a"], array) and read["a"].dtype == array.dtype
+        assert np.array_equal(read["b"], array.T)

@@ -125,6 +125,17 @@ def test_odd_streams_in_changing_batches_raise_nothing_and_keep_the_model_finite
     assert torch.isfinite(method(images(64))).all()
 
 
+@pytest.mark.parametrize("name", ["bn_stats", "tent", "pl", "note_iid"])
+def test_where_it_cannot_hold_an_absurd_sample_spoils_its_own_batch(name):
+    """The page says so: batch statistics are of all samples of the batch; the next batch is well again."""
+    x = images(32)
+    loud = torch.cat([x, 1e5 * x[:1]])
+    method, twin = make(name), make(name)
+    assert not torch.allclose(method(loud)[:32], twin(x), rtol=0.1, atol=0.1)
+    after, never = method(images(64, seed=3)), twin(images(64, seed=3))
+    assert (after.argmax(dim=1) == never.argmax(dim=1)).float().mean() > 0.9
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["all black", "uniform noise", "one sample repeated", "images times 100"])
 def test_after_the_poison_the_error_returns_to_within_two_points(name):
