@@ -22,6 +22,7 @@ METHODS: dict[str, type[Method]] = {
     "note": NOTE,
     "note_iid": NOTEIID,
 }
+"""Every method by the name that the command line and result files use."""
 
 __all__ = [
     "INPUT_BOUND",

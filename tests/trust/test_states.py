@@ -165,6 +165,6 @@ def test_whatever_stands_in_a_state_is_refused_or_can_be_gone_on_from(data):
     try:
         assert method(torch.rand(20, 1, 4, 4)).shape == (20, 4)
     except ValueError as error:
-        assert "call reset() first" in str(error)  # a memory of samples of another shape
+        assert "a stream keeps one shape" in str(error)  # a memory of samples of another shape
     method.reset()
     assert torch.isfinite(method(torch.rand(20, 1, 4, 4))).all()
