@@ -108,7 +108,7 @@ def _read_batch(file: Path, layout: dict[str, Any]) -> tuple[npt.NDArray[np.uint
     data, labels = content.get("data"), content.get(layout["labels"])
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
         raise BadData(file, "'data' must be a uint8 array of shape [N, 3072]")
-    if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
+    if not isinstance(labels, list) or not all(isinstance(n, int) and abs(n) < 2**31 for n in labels):
         raise BadData(file, f"{layout['labels']!r} must be a list of integers")
     if len(labels) != len(data):
         raise BadData(file, f"{len(data)} images but {len(labels)} labels")

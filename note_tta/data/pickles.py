@@ -2,11 +2,15 @@
 
 Not even numpy's own unpickling is let near the file: a crafted dtype makes it take bytes of the file for
 pointers. Stand-ins collect what the pickle says of an array, and the array is then made from checked parts.
+Nor is the unpickler, before every instruction was looked at: a few bytes can make it reserve gigabytes (a
+place in its memo far away), or compute hashes for ever (tuples of the same tuple twice, and so on).
 """
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +19,36 @@ import numpy as np
 from .base import BadData
 
 _KINDS = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f4", "f8", "b1"}
+
+_TUPLES = {"EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
+_KEPT = {"STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "UNICODE"} | {
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "EMPTY_LIST", "LIST", "EMPTY_DICT", "DICT"),
+    *("GLOBAL", "STACK_GLOBAL", "REDUCE"),
+}
+_PUTS, _GETS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}, {"GET", "BINGET", "LONG_BINGET"}
+_OPCODES = (
+    _TUPLES
+    | _KEPT
+    | _PUTS
+    | _GETS
+    | {
+        *(
+            "PROTO",
+            "FRAME",
+            "STOP",
+            "MARK",
+            "NONE",
+            "NEWTRUE",
+            "NEWFALSE",
+            "INT",
+            "LONG",
+            "BININT",
+            "BININT1",
+        ),
+        *("BININT2", "LONG1", "FLOAT", "BINFLOAT", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD"),
+    }
+)
+_MOST_TUPLES = 1000  # that are not the arguments of a call; a batch has a dozen
 
 
 class _ArrayType:
@@ -29,9 +63,9 @@ class _Type:
 
     def __init__(self, code: object, *_: object) -> None:
         name = code.decode("latin1") if isinstance(code, bytes) else code
-        if name not in _KINDS:
-            raise pickle.UnpicklingError(f"an array of {name!r:.40} is not one of plain numbers")
-        self.dtype = np.dtype(str(name))
+        if not isinstance(name, str) or name not in _KINDS:
+            raise pickle.UnpicklingError("an array of anything but plain numbers")
+        self.dtype = np.dtype(name)
 
     def __setstate__(self, state: Any) -> None:
         order: Any = state[1].decode("latin1") if isinstance(state[1], bytes) else state[1]
@@ -47,7 +81,7 @@ class _Array:
 
     def __init__(self, _subtype: object, shape: object, _typecode: object) -> None:
         if shape != (0,):
-            raise pickle.UnpicklingError(f"an array must be rebuilt from shape (0,), not {shape!r:.40}")
+            raise pickle.UnpicklingError("an array must be rebuilt from shape (0,)")
 
     def __setstate__(self, state: Any) -> None:
         _version, shape, kind, by_columns, content = state
@@ -88,6 +122,26 @@ class _Unpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not plain data") from None
 
 
+def _check_instructions(text: bytes) -> None:
+    """Refuse a pickle that does what no batch of arrays needs."""
+    kept, tuples, before = 0, 0, ""
+    shared: set[int] = set()
+    for opcode, argument, _ in pickletools.genops(text):
+        name = opcode.name
+        if name not in _OPCODES:
+            raise pickle.UnpicklingError(f"no batch of arrays needs the instruction {name}")
+        place = kept if argument is None else argument
+        if name in _PUTS:
+            if int(place) > kept + 1 or before not in _KEPT | _TUPLES:
+                raise pickle.UnpicklingError("its memo is not filled in order")
+            (shared.add if before in _TUPLES else shared.discard)(int(place))
+            kept += 1
+        tuples += (name in _TUPLES) - (name == "REDUCE")
+        if tuples > _MOST_TUPLES or (name in _GETS and int(place) in shared):
+            raise pickle.UnpicklingError("tuples inside tuples")
+        before = name
+
+
 def read_pickled_dict(path: Path) -> dict[str, Any]:
     """The dict pickled in `path`, its keys as text.
 
@@ -95,9 +149,10 @@ def read_pickled_dict(path: Path) -> dict[str, Any]:
     anything that would call other code is refused before it runs.
     """
     try:
-        with path.open("rb") as file:
-            content = _Unpickler(file, encoding="bytes").load()
-    except FileNotFoundError:
+        text = path.read_bytes()
+        _check_instructions(text)
+        content = _Unpickler(io.BytesIO(text), encoding="bytes").load()
+    except (FileNotFoundError, PermissionError):
         raise
     except Exception as error:  # a crafted pickle can make the unpickler raise nearly anything
         raise BadData(path, f"not a readable batch of plain arrays ({error})") from error

@@ -235,3 +235,39 @@ def test_arrays_of_plain_numbers_come_out_as_they_went_in(tmp_path, dtype):
         read = read_pickled_dict(tmp_path / "batch")
         assert np.array_equal(read["a"], array) and read["a"].dtype == array.dtype
         assert np.array_equal(read["b"], array.T)
+
+
+def laughs(depth):
+    """A tuple of the same tuple twice, and so on: its hash takes two to the power of `depth` steps."""
+    return (
+        b"\x80\x02})q\x00"
+        + b"".join(b"h%c" % (n,) * 2 + b"\x86q%c" % (n + 1,) for n in range(depth))
+        + b"K\x01s."
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x80\x02}r\xff\xff\xff\x7f.", "its memo is not filled in order"),
+        (laughs(60), "tuples inside tuples"),
+        (b"\x80\x02}" + b")" + b"\x85" * 200_000 + b"K\x01s.", "tuples inside tuples"),
+        (b"\x80\x05\x96" + b"\xff" * 7 + b"\x00.", "not a readable batch"),
+        (b"\x80\x02}2K\x01s.", "no batch of arrays needs the instruction DUP"),
+        (b"\x80\x02cos\nsystem\n)R.", "it asks for os.system"),
+    ],
+    ids=[
+        "memo far away",
+        "tuples of tuples",
+        "deep tuples",
+        "a bytearray of exabytes",
+        "duplicates",
+        "a call",
+    ],
+)
+def test_a_pickle_cannot_take_memory_or_time_without_bound(tmp_path, content, message):
+    (tmp_path / "test_batch").write_bytes(content)
+    with pytest.raises(
+        BadData, match=f"test_batch: not a readable batch of plain arrays .*{message}|{message}"
+    ):
+        read_pickled_dict(tmp_path / "test_batch")
