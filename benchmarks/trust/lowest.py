@@ -102,19 +102,36 @@ def main() -> int:
 
 
 def audit(pins: list[str]) -> str:
-    """The last line of `pip-audit` over the lowest versions, or why it could not run."""
+    """What `pip-audit` says of these versions, or why it could not say anything."""
+    with tempfile.TemporaryDirectory() as folder:
+        needs = Path(folder, "requirements.txt")
+        needs.write_text("\n".join(pins))
+        command = [
+            sys.executable,
+            "-m",
+            "pip_audit",
+            "--no-deps",
+            "--disable-pip",
+            "--format",
+            "json",
+            "-r",
+            str(needs),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        except subprocess.TimeoutExpired:
+            return "it did not answer in five minutes"
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pip_audit", "--no-deps", "--disable-pip", "-r", "/dev/stdin"],
-            input="\n".join(pins),
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-    except subprocess.TimeoutExpired:
-        return "did not answer in two minutes"
-    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return lines[-1][:200] if lines else "no output"
+        looked_at = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError):
+        return f"it could not run ({(done.stderr.strip().splitlines() or ['no output'])[-1][:120]})"
+    audited = [entry for entry in looked_at if "skip_reason" not in entry]
+    found = sum(len(entry["vulns"]) for entry in audited)
+    if not audited:
+        return f"it could not look any of {len(looked_at)} packages up (its service is out of reach)"
+    return (
+        f"{found} known vulnerabilities in {len(audited)} of {len(looked_at)} packages that it could look up"
+    )
 
 
 if __name__ == "__main__":
