@@ -27,6 +27,7 @@ _DAMAGE = (
     zlib.error,
     lzma.LZMAError,
     EOFError,
+    LookupError,
     NotImplementedError,
     RuntimeError,
     ValueError,

@@ -57,7 +57,8 @@ class IntervalMethod(Method):
         held = self.memory.sample_shape
         if held is not None and held != tuple(x.shape[1:]):
             raise ValueError(
-                f"the memory holds samples of shape {held}, got {tuple(x.shape[1:])}: a stream keeps one shape"
+                f"the memory holds samples of shape {held}, got {tuple(x.shape[1:])}: "
+                "a stream keeps one shape"
             )
         logits = []
         while len(x):

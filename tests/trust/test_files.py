@@ -271,3 +271,12 @@ def test_a_pickle_cannot_take_memory_or_time_without_bound(tmp_path, content, me
         BadData, match=f"test_batch: not a readable batch of plain arrays .*{message}|{message}"
     ):
         read_pickled_dict(tmp_path / "test_batch")
+
+
+def test_a_member_without_a_name_is_a_damaged_archive(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as bundle:
+        bundle.writestr("name", b"text")
+    damaged = (tmp_path / "a.zip").read_bytes().replace(b"name", b"\0ame")
+    (tmp_path / "a.zip").write_bytes(damaged)
+    with pytest.raises(BadData, match=r"a\.zip: "):
+        unpack(tmp_path / "a.zip", tmp_path / "out")
