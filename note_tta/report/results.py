@@ -59,6 +59,7 @@ class Coverage(NamedTuple):
     samples: int | None
     domains: tuple[str, ...]
     seeds: tuple[int, ...]
+    regenerated: bool = False
 
 
 @dataclass(frozen=True)
@@ -200,10 +201,15 @@ def _score(samples: int | None, by_domain: dict[str, dict[int, Record]]) -> Scor
     records = {name: {seed: by_domain[name][seed] for seed in chosen} for name in domains}
     errors = {name: [_error(record) for record in seeds.values()] for name, seeds in records.items()}
     means = [fmean(column) for column in zip(*errors.values(), strict=True)]
+    regenerated = any(
+        record.provenance.get("data", {}).get("origin") == "regenerated"
+        for seeds in records.values()
+        for record in seeds.values()
+    )
     return Score(
         _number(means),
         {name: _number(values) for name, values in errors.items()},
-        Coverage(samples, tuple(domains), tuple(chosen)),
+        Coverage(samples, tuple(domains), tuple(chosen), regenerated),
         records,
     )
 

@@ -133,8 +133,10 @@ def coverage_text(dataset: str, coverage: Coverage) -> str:
     Example:
         >>> coverage_text("cifar10", Coverage(500, ("fog", "frost"), (0, 1, 2)))
         'first 500 samples of each domain, 2 of 15 domains (Fog, Frost), seeds 0–2'
+        >>> coverage_text("hapt", Coverage(None, (), (0,), regenerated=True))
+        'regenerated, seed 0'
     """
-    words = []
+    words = ["regenerated"] if coverage.regenerated else []
     if coverage.samples is not None:
         words.append(f"first {coverage.samples:,} samples of each domain")
     domains = [name for name in coverage.domains if name not in ("train", "test")]

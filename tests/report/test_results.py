@@ -23,7 +23,7 @@ def test_mean_over_domains_and_spread_over_seeds(fakes):
     score = results.score("cifar10", SETUP, "note")
     assert score.number == Number(17.0, pstdev([15.0, 19.0]))
     assert score.by_domain["fog"] == Number(12.0, 2.0)
-    assert score.coverage == (None, ("fog", "snow"), (0, 1))
+    assert score.coverage == (None, ("fog", "snow"), (0, 1), False)
 
 
 def test_one_seed_has_no_spread(fakes):
@@ -107,3 +107,10 @@ def test_average_needs_every_number():
     assert average([Number(1.0), Number(3.0)]) == Number(2.0)
     assert average([Number(1.0), None]) is None
     assert average([]) is None
+
+
+def test_a_regenerated_dataset_is_called_so(fakes):
+    records = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 20.0}).score("cifar10", SETUP, "note").records
+    records["fog"][0].provenance["data"]["origin"] = "regenerated"
+    again = Results([record for seeds in records.values() for record in seeds.values()])
+    assert again.score("cifar10", SETUP, "note").coverage.regenerated
