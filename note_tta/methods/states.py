@@ -58,7 +58,7 @@ def check_optimizer(optimizer: Optimizer, state: Any) -> None:
 
 def _alike(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, bool) or ours is None:
-        return theirs is None or isinstance(theirs, bool)
+        return theirs is ours
     if isinstance(ours, int | float):
         return isinstance(theirs, int | float) and not isinstance(theirs, bool) and 0 <= theirs < float("inf")
     if isinstance(ours, list | tuple):

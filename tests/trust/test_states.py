@@ -168,3 +168,13 @@ def test_whatever_stands_in_a_state_is_refused_or_can_be_gone_on_from(data):
         assert "a stream keeps one shape" in str(error)  # a memory of samples of another shape
     method.reset()
     assert torch.isfinite(method(torch.rand(20, 1, 4, 4))).all()
+
+
+def test_a_switch_of_the_optimizer_that_the_method_does_not_have_is_refused():
+    method = small_method()
+    method(torch.rand(20, 1, 4, 4))
+    state = copy.deepcopy(method.state_dict())
+    state["parts"]["optimizer"]["param_groups"][0]["amsgrad"] = True
+    with pytest.raises(ValueError, match="its optimizer has amsgrad True"):
+        method.load_state_dict(state)
+    assert method(torch.rand(20, 1, 4, 4)).shape == (20, 4)
