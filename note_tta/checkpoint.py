@@ -12,7 +12,6 @@ import json
 import math
 import os
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 
 from .methods import Method
 from .models import architecture, build_model
+from .plain import load_plain
 
 _CARD = "note_tta_card"
 _ARCHITECTURE = {"name", "num_classes", "norm", "width", "in_channels", "mean", "std"}
@@ -204,7 +204,7 @@ def load_state(path: str | Path, method: Method) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
-        state = _load_plain(path)
+        state = load_plain(path)
     except Exception as error:  # a damaged or crafted file can raise anything
         raise ValueError(f"{path} cannot be read as the state of a method: {_first_line(error)}") from None
     try:
@@ -259,7 +259,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
-        content = _load_plain(path)
+        content = load_plain(path)
     except Exception as error:  # a damaged or crafted pickle can raise anything
         raise ValueError(f"{path} cannot be read as a file of weights only: {_first_line(error)}") from None
     for wrapper in _WRAPPERS:
@@ -273,15 +273,6 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
                 f"{path} holds no state dict: {name!r} is a {type(value).__name__}, not a tensor"
             )
     return dict(content)
-
-
-def _load_plain(path: Path) -> Any:
-    """Read a file of `torch.save`, tensors and plain values only, in no more memory than its size."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
-                raise ValueError("it unpacks to more than its size")
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _first_line(error: Exception) -> str:

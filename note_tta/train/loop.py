@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..checkpoint import load_weights, read_card, restore_card, save_checkpoint, write_atomically
 from ..models import architecture
+from ..plain import load_plain
 from ..provenance import provenance
 from .processes import Team, join_team
 from .progress import Show, progress
@@ -312,7 +313,7 @@ def _write_state(path: Path, identity: dict[str, Any], run: _Run) -> None:
 
 def _read_state(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str, Any]:
     try:
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        state: dict[str, Any] = load_plain(path, device)
         made_by = state["identity"]
     except Exception as error:  # a damaged pickle can raise anything
         raise ValueError(

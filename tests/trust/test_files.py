@@ -239,11 +239,7 @@ def test_arrays_of_plain_numbers_come_out_as_they_went_in(tmp_path, dtype):
 
 def laughs(depth):
     """A tuple of the same tuple twice, and so on: its hash takes two to the power of `depth` steps."""
-    return (
-        b"\x80\x02})q\x00"
-        + b"".join(b"h%c" % (n,) * 2 + b"\x86q%c" % (n + 1,) for n in range(depth))
-        + b"K\x01s."
-    )
+    return b"\x80\x02})q\x00" + b"".join(b"h%c\x86q%c" % (n, n + 1) for n in range(depth)) + b"K\x01s."
 
 
 @pytest.mark.parametrize(
@@ -280,3 +276,25 @@ def test_a_member_without_a_name_is_a_damaged_archive(tmp_path):
     (tmp_path / "a.zip").write_bytes(damaged)
     with pytest.raises(BadData, match=r"a\.zip: "):
         unpack(tmp_path / "a.zip", tmp_path / "out")
+
+
+@pytest.mark.parametrize("form", FORMATS[1:4], ids=lambda form: form.name)
+def test_tuples_of_tuples_do_not_hang_what_reads_files_of_torch(form, tmp_path):
+    path = form.make(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, laughs(60) if name.endswith("data.pkl") else content)
+    with pytest.raises(ValueError, match=rf"{path.name} .*tuples of tuples of tuples without end"):
+        form.read(path)
+
+
+def test_files_of_old_torch_are_read_and_looked_at_too(tmp_path):
+    model, other = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
+    torch.save(model.state_dict(), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    load_weights(other, tmp_path / "old.pt")
+    assert torch.equal(model.weight, other.weight)
+    (tmp_path / "old.pt").write_bytes(laughs(60))
+    with pytest.raises(ValueError, match=r"old\.pt .*tuples of tuples of tuples without end"):
+        load_weights(other, tmp_path / "old.pt")
