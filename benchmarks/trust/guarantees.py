@@ -35,7 +35,7 @@ def page() -> str:
     environment.filters["thousands"] = "{:,}".format
     environment.filters["signed"] = "{:+.2f}".format
     bounds = {
-        "input": f"{INPUT_BOUND:g}",
+        "input": f"{INPUT_BOUND:,.0f}",
         "expansion": EXPANSION,
         "allowance_mb": ALLOWANCE >> 20,
         "header_mb": LONGEST_HEADER >> 20,
