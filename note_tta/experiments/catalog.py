@@ -265,6 +265,14 @@ EXPERIMENTS = {
             _BOTH,
         ),
         Experiment(
+            "table-ablation",
+            "Ablation beyond CIFAR: what IABN and PBRS each do",
+            "table",
+            ("mnist", *_REAL, "hapt"),
+            ("source", "iabn", "pbrs", "iabn_rs", "note"),
+            labels=tuple(_AS_ABLATION.items()),
+        ),
+        Experiment(
             "table-source",
             "Source error: the source model at home and away",
             "source",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from ..experiments.catalog import BASELINES, METHOD_ROWS, TITLES, VARIANTS, Point
+from ..experiments.catalog import BASELINES, CORRELATED, METHOD_ROWS, TITLES, VARIANTS, Point
 from ..experiments.paper import paper_number
 from .results import Results, Score, Setup
 from .tables import stream_title
@@ -65,28 +65,25 @@ class Ordering:
 
 
 class _Numbers:
-    """The errors of one dataset and setup; two rows are compared over the domains both have."""
+    """The errors of one dataset and setup; two rows are compared over what both have."""
 
     def __init__(self, results: Results, dataset: str, setup: Setup) -> None:
         self._results, self._dataset, self._setup = results, dataset, setup
 
-    def score(self, row: str, stream: str, domains: Sequence[str] | None = None) -> Score | None:
-        return self._results.score(self._dataset, self._setup, row, Point(stream), domains=domains)
-
     def pair(
         self, one: str, other: str, streams: tuple[str, str] = ("correlated", "correlated")
     ) -> tuple[Score, Score] | None:
-        first, second = self.score(one, streams[0]), self.score(other, streams[1])
-        if first is None or second is None:
-            return None
-        common = set(first.coverage.domains) & set(second.coverage.domains)
-        if not common:
-            return None
-        first, second = (
-            self.score(one, streams[0], sorted(common)),
-            self.score(other, streams[1], sorted(common)),
+        rows = (one, Point(streams[0])), (other, Point(streams[1]))
+        return self._results.pair(self._dataset, self._setup, *rows)
+
+    @property
+    def without_iid(self) -> str:
+        """Why there is no i.i.d. stream of this dataset; empty where there is one."""
+        return (
+            "what was recorded over time has one order"
+            if CORRELATED[self._dataset] == "chronological"
+            else ""
         )
-        return None if first is None or second is None else (first, second)
 
 
 def check_claims(results: Results) -> list[Claim]:
@@ -102,9 +99,9 @@ def check_claims(results: Results) -> list[Claim]:
     claims = []
     for dataset in TITLES:
         for setup in results.setups(dataset):
-            numbers = _Numbers(results, dataset, setup)
-            if numbers.score("note", "correlated") is None:
+            if results.score(dataset, setup, "note", Point("correlated")) is None:
                 continue
+            numbers = _Numbers(results, dataset, setup)
             label = setup.label(dataset)
             subject = TITLES[dataset] + (f" · {label}" if label else "")
             claims += [Claim(name, subject, *check(numbers)) for name, check in checks.items()]
@@ -151,7 +148,7 @@ def _note_is_best(numbers: _Numbers) -> tuple[Verdict, str]:
 def _note_is_steady(numbers: _Numbers) -> tuple[Verdict, str]:
     pair = numbers.pair("note", "note", ("correlated", "iid"))
     if pair is None:
-        return "not measured", "NOTE on both streams is not there"
+        return "not measured", numbers.without_iid or "NOTE on both streams is not there"
     gap = abs(pair[0].number.mean - pair[1].number.mean)
     text = f"{number(pair[0].number)} correlated, {number(pair[1].number)} i.i.d.: {gap:.1f} points apart"
     return ("held" if gap < STEADY_POINTS else "not held"), text
@@ -159,7 +156,8 @@ def _note_is_steady(numbers: _Numbers) -> tuple[Verdict, str]:
 
 def _parts_help(numbers: _Numbers) -> tuple[Verdict, str]:
     wanted = (("iabn", "source"), ("pbrs", "source"), ("note", "iabn"), ("note", "pbrs"))
-    pairs = {f"{_TOGETHER.get(a, a)} and {b}": (a, b, numbers.pair(a, b)) for a, b in wanted}
+    titles = {row: _TOGETHER.get(row, VARIANTS[row].title) for row in ("source", "iabn", "pbrs", "note")}
+    pairs = {f"{titles[a]} against {titles[b]}": (a, b, numbers.pair(a, b)) for a, b in wanted}
     return _all({name: pair and _Part(a, b, *pair, _TOGETHER) for name, (a, b, pair) in pairs.items()})
 
 
@@ -175,7 +173,10 @@ def _note_iid_competes(numbers: _Numbers) -> tuple[Verdict, str]:
     pairs = {row: numbers.pair("note_iid", row, ("iid", "iid")) for row in BASELINES}
     measured = {row: pair for row, pair in pairs.items() if pair}
     if not measured:
-        return "not measured", "NOTE* or the baselines on an i.i.d. stream are not there"
+        return (
+            "not measured",
+            numbers.without_iid or "NOTE* or the baselines on an i.i.d. stream are not there",
+        )
     best = min(measured, key=lambda row: measured[row][1].number.mean)
     pair = measured[best]
     gap = pair[0].number.mean - pair[1].number.mean

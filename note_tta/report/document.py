@@ -48,10 +48,11 @@ def results_markdown(report: Report, notes: str = "") -> str:
 def _claims(claims: Sequence[Claim]) -> list[str]:
     subjects = list(dict.fromkeys(claim.subject for claim in claims))
     found = {(claim.id, claim.subject): claim for claim in claims}
-    lines = ["| Claim | " + " | ".join(subjects) + " |", "|---|" + "---|" * len(subjects)]
-    for name, text in CLAIMS.items():
-        marks = [f"*{found[name, subject].verdict}*" for subject in subjects]
-        lines.append(f"| ({name}) {_starred(text)} | " + " | ".join(marks) + " |")
+    lines = [f"- ({name}) {_starred(text)}" for name, text in CLAIMS.items()]
+    lines += ["", "| | " + " | ".join(f"({name})" for name in CLAIMS) + " |", "|---|" + "---|" * len(CLAIMS)]
+    for subject in subjects:
+        marks = [f"*{found[name, subject].verdict}*" for name in CLAIMS]
+        lines.append(f"| {subject} | " + " | ".join(marks) + " |")
     for subject in subjects:
         lines += ["", f"**{subject}**", ""]
         for name in CLAIMS:

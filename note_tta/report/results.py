@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean, pstdev
@@ -18,6 +18,8 @@ from ..models import DEFAULT_MODEL
 __all__ = ["Coverage", "Results", "Score", "Setup", "average"]
 
 SOURCE_DOMAINS = ("train", "test")
+
+_ByDomain = dict[str, dict[int, Record]]
 
 
 class Setup(NamedTuple):
@@ -88,7 +90,7 @@ class Results:
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records = sorted(records, key=lambda record: record.cell.file_name)
-        self._rows: dict[Cell, dict[int | None, dict[str, dict[int, Record]]]] = {}
+        self._rows: dict[Cell, dict[int | None, _ByDomain]] = {}
         for record in self.records:
             cell = record.cell
             groups = self._rows.setdefault(cell.row(), defaultdict(lambda: defaultdict(dict)))
@@ -111,7 +113,6 @@ class Results:
         point: Point | None = None,
         *,
         source: bool = False,
-        domains: Sequence[str] | None = None,
     ) -> Score | None:
         """A row's score, from the most complete group of its results; None where there are none.
 
@@ -121,26 +122,40 @@ class Results:
             variant: The row.
             point: The stream and batch size; None for the paper's correlated stream.
             source: Of the source's held-out domain in the place of the targets.
-            domains: Only these domains.
         """
-        fields = setup._asdict() if variant != "stream" else {"data_options": setup.data_options}
-        row = template_for(dataset, variant, point, **fields).row()
-        return self.score_of(row, source=source, domains=domains)
+        return self.score_of(_row(dataset, setup, variant, point), source=source)
 
-    def score_of(
-        self, row: Cell, *, source: bool = False, domains: Sequence[str] | None = None
-    ) -> Score | None:
+    def score_of(self, row: Cell, *, source: bool = False) -> Score | None:
         """The score of a row that is given as a cell without domain, seed and samples."""
-        scores = []
-        for samples, by_domain in self._rows.get(row, {}).items():
-            wanted = {
-                name: seeds
-                for name, seeds in by_domain.items()
-                if (name in SOURCE_DOMAINS) == source and (domains is None or name in domains)
-            }
-            if wanted:
-                scores.append(_score(samples, wanted))
+        groups = self._groups(row, source)
+        scores = [_score(samples, by_domain) for samples, by_domain in groups.items()]
         return max(scores, key=_completeness, default=None)
+
+    def pair(
+        self, dataset: str, setup: Setup, one: tuple[str, Point], other: tuple[str, Point]
+    ) -> tuple[Score, Score] | None:
+        """The scores of two rows, each a variant at a point, over what both have; None where that is nothing.
+
+        The domains and seeds are those they share. So are the numbers of samples, unless streams of different
+        length share more domains.
+        """
+        first, second = (self._groups(_row(dataset, setup, *row)) for row in (one, other))
+        pairs = []
+        for samples, ours in first.items():
+            for their_samples, theirs in second.items():
+                shared = {name: ours[name].keys() & theirs[name].keys() for name in ours.keys() & theirs}
+                shared = {name: seeds for name, seeds in shared.items() if seeds}
+                if shared:
+                    pairs.append((_score(samples, ours, shared), _score(their_samples, theirs, shared)))
+        return max(pairs, key=_fairness, default=None)
+
+    def _groups(self, row: Cell, source: bool = False) -> dict[int | None, _ByDomain]:
+        """A row's results by the number of samples: those on the targets, or on the source's own domains."""
+        groups = {
+            samples: {name: seeds for name, seeds in found.items() if (name in SOURCE_DOMAINS) == source}
+            for samples, found in self._rows.get(row, {}).items()
+        }
+        return {samples: by_domain for samples, by_domain in groups.items() if by_domain}
 
     def others(self) -> list[tuple[Cell, Score]]:
         """The rows that are part of no experiment, with their scores."""
@@ -177,6 +192,11 @@ def average(numbers: Sequence[Number | None]) -> Number | None:
     return Number(fmean(present)) if present and len(present) == len(numbers) else None
 
 
+def _row(dataset: str, setup: Setup, variant: str, point: Point | None) -> Cell:
+    fields = setup._asdict() if variant != "stream" else {"data_options": setup.data_options}
+    return template_for(dataset, variant, point, **fields).row()
+
+
 def _completeness(score: Score) -> tuple[int, float, int]:
     samples = score.coverage.samples
     return (
@@ -186,8 +206,27 @@ def _completeness(score: Score) -> tuple[int, float, int]:
     )
 
 
-def _score(samples: int | None, by_domain: dict[str, dict[int, Record]]) -> Score:
-    """Average over the domains that the seeds share; a seed that a stopped run left behind does not count."""
+def _fairness(pair: tuple[Score, Score]) -> tuple[int, bool, tuple[int, float, int], tuple[int, float, int]]:
+    one, other = pair
+    alike = one.coverage.samples == other.coverage.samples
+    return len(one.coverage.domains), alike, _completeness(one), _completeness(other)
+
+
+def _score(
+    samples: int | None, by_domain: _ByDomain, only: Mapping[str, Collection[int]] | None = None
+) -> Score:
+    """Average over the domains that the seeds share; a seed that a stopped run left behind does not count.
+
+    Args:
+        samples: How many samples of each domain were used.
+        by_domain: The results.
+        only: The seeds to use, by domain; None for all.
+    """
+    if only is not None:
+        by_domain = {
+            name: {seed: record for seed, record in by_domain[name].items() if seed in seeds}
+            for name, seeds in only.items()
+        }
     counts: dict[int, int] = defaultdict(int)
     for seeds in by_domain.values():
         for seed in seeds:

@@ -9,6 +9,7 @@ IDS = [
     "table-iabn-star",
     "table-domains",
     "table-mnist",
+    "table-ablation",
     "table-source",
     "table-hapt",
     "figure2",

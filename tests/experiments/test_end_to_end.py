@@ -40,6 +40,10 @@ PAPER = {
         },
         0,
     ),
+    "table-ablation": (
+        {"": (["Source", "IABN", "PBRS", "IABN+RS", "IABN+PBRS"], ["MNIST-C", "ExtraSensory", "Avg"])},
+        0,
+    ),
     "table-source": (
         {
             "-kitti": (["Source", "IABN"], ["Source domain", "rain", "Avg"]),
@@ -55,7 +59,11 @@ PAPER = {
     "figure5b": ({"-cifar10": (METHODS, ["16", "32", "64", "128", "256", "512"])}, 1),
     "figure-realtime": ({}, 5),
 }
-DATASETS = {"table-domains": ["cifar10", "harth"], "table-source": ["kitti", "harth", "extrasensory"]}
+DATASETS = {
+    "table-domains": ["cifar10", "harth"],
+    "table-ablation": ["mnist", "extrasensory"],
+    "table-source": ["kitti", "harth", "extrasensory"],
+}
 ONE_DOMAIN = {"figure5a", "figure5b"}
 
 

@@ -6,7 +6,9 @@ from networks import images, make, network
 from torch import nn
 
 import note_tta as tta
+from note_tta.methods import note
 from note_tta.methods.norm import affine_parameters, norm_layers, running_statistics
+from note_tta.methods.objectives import entropy
 
 
 def close(a, b):
@@ -115,6 +117,15 @@ def test_the_prediction_returned_is_the_one_stored():
     method = make("note", memory=tta.FIFO(40))
     logits = method(images(40))
     assert method.memory.labels() == logits.argmax(1).tolist()
+
+
+def test_entropy_averaged_over_classes_is_a_weight_decay_times_the_classes(monkeypatch):
+    summed, _ = fed([256], count=256, lr=1e-2, weight_decay=0.05 * 4)
+    monkeypatch.setattr(note, "entropy", lambda logits: entropy(logits) / 4)
+    averaged, _ = fed([256], count=256, lr=1e-2, weight_decay=0.05)
+    undecayed, _ = fed([256], count=256, lr=1e-2, weight_decay=0.0)
+    torch.testing.assert_close(averaged, summed, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(averaged, undecayed, atol=1e-3)
 
 
 def test_dropout_stays_off_in_an_update():

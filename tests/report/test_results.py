@@ -51,6 +51,57 @@ def test_the_longest_run_of_a_row_is_taken(fakes):
     assert results.score("cifar10", SETUP, "note").number.mean == 10.0
 
 
+def compared(fakes, *runs):
+    """NOTE's and Source's errors in a pair, from runs `(row, samples, domains, seeds, error)`."""
+    records = []
+    for row, samples, domains, seeds, error in runs:
+        cells = fakes.cells(
+            "table3",
+            datasets=["cifar10"],
+            targets={"cifar10": domains},
+            seeds=seeds,
+            rows=[row],
+            samples=samples,
+        )
+        records += [fakes.record(cell, error) for cell in cells]
+    pair = Results(records).pair("cifar10", SETUP, ("note", Point()), ("source", Point()))
+    return pair and tuple((score.number.mean, score.coverage[:3]) for score in pair)
+
+
+def test_two_rows_are_compared_over_the_domains_and_seeds_they_share(fakes):
+    runs = (
+        ("note", None, ["fog", "snow"], [0, 1], 10.0),
+        ("note", None, ["frost"], [0, 1], 90.0),
+        ("source", None, ["fog", "snow"], [1], 20.0),
+    )
+    over = (None, ("fog", "snow"), (1,))
+    assert compared(fakes, *runs) == ((10.0, over), (20.0, over))
+
+
+def test_two_rows_are_compared_on_streams_of_one_length_where_there_are(fakes):
+    long, short = ("note", 5000, ["fog"], [0], 10.0), ("note", 500, ["fog"], [0], 15.0)
+    over = (500, ("fog",), (0,))
+    assert compared(fakes, long, short, ("source", 500, ["fog"], [0], 20.0)) == ((15.0, over), (20.0, over))
+
+
+def test_streams_of_different_length_are_compared_before_fewer_domains(fakes):
+    both = ["fog", "snow"]
+    runs = (
+        ("note", 5000, both, [0], 10.0),
+        ("note", 500, ["fog"], [0], 15.0),
+        ("source", 500, both, [0], 20.0),
+    )
+    assert compared(fakes, *runs) == (
+        (10.0, (5000, ("fog", "snow"), (0,))),
+        (20.0, (500, ("fog", "snow"), (0,))),
+    )
+
+
+def test_rows_that_share_nothing_are_not_compared(fakes):
+    assert compared(fakes, ("note", None, ["fog"], [0], 10.0), ("source", None, ["fog"], [1], 20.0)) is None
+    assert compared(fakes, ("note", None, ["fog"], [0], 10.0)) is None
+
+
 def test_other_backbones_do_not_mix(fakes):
     results = Results(
         [fakes.record(c, 10.0) for c in fakes.cells("table1", datasets=["cifar10"], rows=["note"])]

@@ -24,6 +24,10 @@ LAYOUT = {
     "table-domains-cifar10-iid": ([*METHODS, "NOTE*"], ["Gaussian", "Fog", "JPEG", "Avg"]),
     "table-domains-harth-correlated": (METHODS, ["S008", "S018", "Avg"]),
     "table-domains-extrasensory-correlated": (METHODS, ["4FC", "797", "Avg"]),
+    "table-ablation": (
+        ["Source", "IABN", "PBRS", "IABN+RS", "IABN+PBRS"],
+        ["MNIST-C", "KITTI", "HARTH", "ExtraSensory", "HAPT", "Avg"],
+    ),
     "table-hapt-correlated": (METHODS, ["user22", "user23", "Avg"]),
     "table-source-kitti": (["Source", "IABN"], ["Source domain", "rain", "Avg"]),
     "figure2": (METHODS, ["CIFAR10-C", "CIFAR10-C"]),
