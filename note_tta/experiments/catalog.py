@@ -20,7 +20,7 @@ __all__ = [
     "find",
 ]
 
-Kind = Literal["table", "domains", "source", "bars", "streams", "sweep", "curves"]
+Kind = Literal["table", "domains", "source", "bars", "streams", "sweep", "curves", "mean curves"]
 
 DELTA = 0.1
 """The paper's concentration of the Dirichlet stream."""
@@ -308,6 +308,13 @@ EXPERIMENTS = {
             ("cifar10",),
             METHOD_ROWS,
             points=_SIZES,
+        ),
+        Experiment(
+            "figure-cumulative",
+            "Cumulative error over correlated streams: mean over the corruptions",
+            "mean curves",
+            (*_CORRUPTED, "mnist"),
+            METHOD_ROWS,
         ),
         Experiment(
             "figure-realtime",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 
 from ..experiments.catalog import TITLES, VARIANTS, Experiment, Point, find
 from ..experiments.store import Record, thinned
 from .layouts import in_paper_order
 from .results import Results, Setup
 from .svg import Series, bar_chart, curve_chart, line_chart, standalone, strip_chart
-from .tables import Table, domain_title, stream_title
+from .tables import Table, coverage_text, domain_title, stream_title
 
 __all__ = ["Figure", "Panel", "make_figures", "make_panels"]
 
@@ -63,21 +64,36 @@ def make_figures(experiment: Experiment, results: Results, tables: list[Table]) 
     if experiment.kind == "curves":
         return [
             _curves(experiment, panel)
-            for panel in make_panels(results, experiment.datasets)
-            if panel.stream == stream_title("correlated", "harth")
+            for dataset, setup in _setups_as_published(experiment, results)
+            for panel in _panels(results, dataset, setup, "correlated")
         ]
+    if experiment.kind == "mean curves":
+        made = [
+            _mean_curves(experiment, results, *which) for which in _setups_as_published(experiment, results)
+        ]
+        return [figure for figure in made if figure is not None]
     return []
 
 
-def make_panels(results: Results, datasets: tuple[str, ...] = tuple(TITLES)) -> list[Panel]:
+def make_panels(results: Results) -> list[Panel]:
     """Every stream that results were kept of, each with all the rows that ran over it, by its lowest seed."""
     panels = []
-    for dataset in datasets:
+    for dataset in TITLES:
         for setup in results.setups(dataset):
             streams = dict.fromkeys(stream for name in ("table1", "table2") for stream in find(name).streams)
             for stream in streams:
                 panels += _panels(results, dataset, setup, stream)
     return panels
+
+
+def _setups_as_published(experiment: Experiment, results: Results) -> list[tuple[str, Setup]]:
+    """The setups to draw, with their dataset; data opened another way is left to the page's explorer."""
+    return [
+        (dataset, setup)
+        for dataset in experiment.datasets
+        for setup in results.setups(dataset)
+        if not setup.data_options
+    ]
 
 
 def _panels(results: Results, dataset: str, setup: Setup, stream: str) -> list[Panel]:
@@ -176,6 +192,32 @@ def _curves(experiment: Experiment, panel: Panel) -> Figure:
     return Figure(
         f"{experiment.id}-{words}", title, curve_chart(rows, panel.labels, panel.classes, panel.samples)
     )
+
+
+def _mean_curves(experiment: Experiment, results: Results, dataset: str, setup: Setup) -> Figure | None:
+    """Error so far as a mean over domains and seeds, of the rows that cover as much as NOTE does."""
+    scores = {row: results.score(dataset, setup, row) for row in experiment.rows}
+    note = scores["note"]
+    if note is None:
+        return None
+    series = []
+    for row, score in scores.items():
+        if score is None or score.coverage != note.coverage:
+            continue
+        records = [record for seeds in score.records.values() for record in seeds.values()]
+        curves = [_thin(record.result.get("cumulative_error", [])) for record in records]
+        if all(curves) and len({len(curve) for curve in curves}) == 1:
+            means = (fmean(moment) for moment in zip(*curves, strict=True))
+            series.append(Series(row, VARIANTS[row].title, tuple(round(mean, 2) for mean in means)))
+    if not series:
+        return None
+    label = setup.label(dataset)
+    words = "-".join([experiment.id, dataset, *label.replace(",", "").split()])
+    title = " · ".join(
+        filter(None, [experiment.title, TITLES[dataset], label, coverage_text(dataset, note.coverage)])
+    )
+    samples = max(record.result["samples"] for seeds in note.records.values() for record in seeds.values())
+    return Figure(words, title, curve_chart(series, (), 0, samples))
 
 
 def _mean(number: object) -> float | None:

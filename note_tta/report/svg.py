@@ -109,10 +109,16 @@ def curve_chart(
     *,
     size: tuple[int, int] = (640, 300),
 ) -> str:
-    """Cumulative error over a stream, the stream's classes as a strip under it."""
+    """Cumulative error over a stream; under it the stream's classes as a strip, if there are labels."""
     width, height = size
     frame = _Frame(
-        series, width, height, left=46, right=16, top=18 + 20 * math.ceil(len(series) / 4), bottom=62
+        series,
+        width,
+        height,
+        left=46,
+        right=16,
+        top=18 + 20 * math.ceil(len(series) / 4),
+        bottom=62 if labels else 34,
     )
     parts = [
         _open(width, height),
@@ -130,13 +136,14 @@ def curve_chart(
             f'<polyline data-method="{one.key}" points="{path}" fill="none" stroke="{colour}" '
             f'stroke-width="{stroke}" stroke-dasharray="{dash}"/>'
         )
-    parts.append(strip(labels, classes, frame.left, frame.bottom + 10, frame.right - frame.left, 14))
+    if labels:
+        parts.append(strip(labels, classes, frame.left, frame.bottom + 10, frame.right - frame.left, 14))
     parts.append(_text(frame.left, height - 10, "1", dim=True))
     parts.append(
         _text(
             (frame.left + frame.right) / 2,
             height - 10,
-            "samples, classes by colour",
+            "samples, classes by colour" if labels else "samples",
             anchor="middle",
             dim=True,
         )

@@ -16,6 +16,7 @@ IDS = [
     "figure4",
     "figure5a",
     "figure5b",
+    "figure-cumulative",
     "figure-realtime",
 ]
 

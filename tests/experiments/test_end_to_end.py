@@ -57,11 +57,13 @@ PAPER = {
     "figure4": ({}, 1),
     "figure5a": ({"-cifar10": (METHODS, ["0.001", "0.01", "0.1", "1", "10", "uniform"])}, 1),
     "figure5b": ({"-cifar10": (METHODS, ["16", "32", "64", "128", "256", "512"])}, 1),
+    "figure-cumulative": ({}, 1),
     "figure-realtime": ({}, 5),
 }
 DATASETS = {
     "table-domains": ["cifar10", "harth"],
     "table-ablation": ["mnist", "extrasensory"],
+    "figure-cumulative": ["mnist"],
     "table-source": ["kitti", "harth", "extrasensory"],
 }
 ONE_DOMAIN = {"figure5a", "figure5b"}

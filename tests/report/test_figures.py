@@ -23,7 +23,14 @@ def figures(results, name):
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("figure2", 1), ("figure4", 1), ("figure5a", 1), ("figure5b", 1), ("figure-realtime", 7)],
+    [
+        ("figure2", 1),
+        ("figure4", 1),
+        ("figure5a", 1),
+        ("figure5b", 1),
+        ("figure-cumulative", 4),
+        ("figure-realtime", 7),
+    ],
 )
 def test_every_figure_is_well_formed_svg(results, name, count):
     made = figures(results, name)
@@ -51,6 +58,24 @@ def test_streams_are_strips_from_correlated_to_uniform(results):
     strips = root.findall(f"{SVG}g[@class='strip']")
     assert len(strips) == 6
     assert len(strips[0]) < len(strips[-1])
+
+
+def test_cumulative_error_is_a_mean_over_domains_of_the_rows_that_cover_as_much_as_note(fakes):
+    wanted = {"datasets": ["cifar10"], "seeds": (0,), "targets": {"cifar10": ["fog", "snow"]}}
+    cells = [c for c in fakes.cells("figure-cumulative", **wanted) if c.method in ("source", "note", "tent")]
+    levels = {"fog": 10.0, "snow": 20.0}
+    records = [fakes.record(c, levels[c.domain]) for c in cells if (c.method, c.domain) != ("tent", "fog")]
+    root = ElementTree.fromstring(figures(Results(records), "figure-cumulative")[0].file())
+    lines = {node.get("data-method"): node.get("points") for node in root.iter(f"{SVG}polyline")}
+    assert lines.keys() == {"source", "note"}
+    assert len(lines["note"].split()) == 100
+
+
+def test_a_turned_sensor_frame_is_left_to_the_explorer(fakes):
+    turned = {"data_options": (("rotation", "x90"),)}
+    records = [fakes.record(cell) for cell in fakes.cells("figure-realtime", datasets=["hapt"], **turned)]
+    assert figures(Results(records), "figure-realtime") == []
+    assert make_panels(Results(records))
 
 
 def test_panels_hold_the_stream_and_every_row(results):
