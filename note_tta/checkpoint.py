@@ -150,8 +150,10 @@ def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) 
         True
     """
     path = Path(path)
-    tensors = {_own_name(name): tensor for name, tensor in _read_tensors(path).items()}
     own = dict(model.state_dict())
+    tensors = {
+        name if name in own else _own_name(name): tensor for name, tensor in _read_tensors(path).items()
+    }
     head = next((n for n, m in reversed(list(model.named_modules())) if isinstance(m, nn.Linear)), None)
     if new_head and head is not None:
         for name in (f"{head}.weight", f"{head}.bias"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -102,10 +102,11 @@ def evaluate(
     predictions: list[Tensor] = []
     labels: list[Tensor] = []
     latencies: list[float] = []
-    total = len(loader) if isinstance(loader, Sized) else None
+    total = _length(loader)
     show = sys.stderr.isatty() if progress is None else progress
     with _LateBar(type(method).__name__, total, show) as bar:
-        for x, y in loader:
+        for batch in loader:
+            x, y = _pair(batch)
             x = x if device is None else x.to(device)
             y = torch.as_tensor(y).cpu()
             if y.ndim != 1 or len(y) != len(x):
@@ -160,6 +161,23 @@ class _LateBar:
             self._bar.start()
             error = 100 * self._wrong / max(self._answered, 1)
             self._bar.update(self._task, completed=self._batches, error=error)
+
+
+def _pair(batch: object) -> tuple[Tensor, Tensor]:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        what = f"{len(batch)} things" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
+        raise ValueError(
+            f"the stream must give batches (x, y), it gave {what}: a single batch is the stream [(x, y)]"
+        )
+    return batch[0], batch[1]
+
+
+def _length(loader: object) -> int | None:
+    """How many batches there will be; None where it is not known, as of a DataLoader over a live stream."""
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def _predictions(logits: Tensor) -> Tensor:

@@ -106,7 +106,6 @@ class Memory(ABC):
             not all(type(label) is int for label in labels)
             or len(labels) > self.capacity
             or len(inputs) != len(labels)
-            or not inputs.is_floating_point()
         ):
             raise ValueError(f"not a state of {kind}: {len(inputs)} inputs with labels {labels!r:.80}")
         self.generator.set_state(state["generator"].cpu())

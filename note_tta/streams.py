@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -72,6 +73,8 @@ def dirichlet(
     """
     if not delta > 0:
         raise ValueError(f"delta must be greater than 0, got {delta}")
+    if delta == math.inf:
+        raise ValueError("delta must be finite: a stream without correlation is iid")
     labels = _checked(labels)
     if len(labels) == 0:
         return torch.empty(0, dtype=torch.long)

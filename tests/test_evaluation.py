@@ -70,3 +70,25 @@ def test_silent_unless_on_a_terminal(monkeypatch, capfd):
     monkeypatch.setattr(sys, "stderr", screen)
     tta.evaluate(scripted([0] * 4), batches([0] * 4, 1))
     assert "error" in screen.getvalue()
+
+
+def test_a_loader_over_a_live_stream_has_no_length():
+    class Live(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter([(torch.rand(2), 0), (torch.rand(2), 1), (torch.rand(2), 0)])
+
+    loader = torch.utils.data.DataLoader(Live(), batch_size=2)
+    assert tta.evaluate(lambda x: x, loader).samples == 3
+
+
+@pytest.mark.parametrize(
+    ("stream", "told"),
+    [
+        ((torch.rand(4, 2), torch.zeros(4)), "it gave a Tensor"),
+        ([torch.rand(2, 2)], "it gave a Tensor"),
+        ([(torch.rand(2, 2),)], "it gave 1 things"),
+    ],
+)
+def test_what_is_no_stream_of_pairs_is_told(stream, told):
+    with pytest.raises(ValueError, match=f"must give batches .x, y., {told}: a single batch is"):
+        tta.evaluate(lambda x: x, stream)

@@ -72,6 +72,7 @@ def test_no_token_is_nearly_empty_and_shares_are_kept():
     [
         (lambda: streams.dirichlet(LABELS, 0), "delta must be greater than 0, got 0"),
         (lambda: streams.dirichlet(LABELS, float("nan")), "delta must be greater than 0, got nan"),
+        (lambda: streams.dirichlet(LABELS, float("inf")), "delta must be finite"),
         (lambda: streams.iid(torch.zeros(2, 2)), r"one-dimensional, got shape \(2, 2\)"),
         (
             lambda: streams.dirichlet([0] * 1000 + list(range(1, 9)), 1e-3),

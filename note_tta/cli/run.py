@@ -29,14 +29,20 @@ def run(
     ] = None,
     norm: Annotated[
         str | None,
-        typer.Option(help="bn, iabn, or iabn* to convert a BatchNorm model; by default the paper's."),
+        typer.Option(
+            help="bn, iabn, or iabn* to convert a BatchNorm model; by default the method's in the paper, "
+            "to which a model of your own is converted."
+        ),
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Weights; by default those that `note-tta train` made.")
     ] = None,
     width: Annotated[int | None, typer.Option(help="Channels of the network's first stage.")] = None,
     stream: Annotated[
-        str | None, typer.Option(help="dirichlet, iid, sorted or chronological; by default the paper's.")
+        str | None,
+        typer.Option(
+            help="dirichlet, iid, sorted or chronological; by default the paper's, and an npz as it comes."
+        ),
     ] = None,
     delta: Annotated[float, typer.Option(help="Concentration of the Dirichlet stream.")] = 0.1,
     batch_size: Annotated[int, typer.Option(help="Samples a call.")] = 64,
@@ -64,11 +70,12 @@ def run(
 
     note-tta run --dataset hapt --method tent --stream iid
 
-    note-tta run --model my_package:make_model --data folder/ --method note --norm 'iabn*'
+    note-tta run --model my_package:make_model --data folder/ --method note
     """
     if (dataset is None) == (data is None):
         raise ValueError("name the data: --dataset for one of the paper's, or --data for your own")
 
+    from ..data import DATASETS
     from ..experiments.cell import Cell, options
     from ..experiments.store import Store
     from ..experiments.worker import Worker
@@ -76,6 +83,8 @@ def run(
     from ..models import DEFAULT_MODEL
     from ._cells import parse_options, run_and_report, settings
 
+    if dataset is not None and dataset not in DATASETS:
+        raise ValueError(f"unknown dataset {dataset!r}; known are: {', '.join(DATASETS)}; --data is your own")
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
     if data is not None and model is None:
@@ -101,7 +110,7 @@ def run(
             stream=order,
             seed=seed,
             model=model or DEFAULT_MODEL[name],
-            norm=norm or ("bn" if own else _usual_norm(method)),
+            norm=norm or _usual_norm(method, own),
             delta=delta if order == "dirichlet" else None,
             batch_size=batch_size,
             samples=samples,
@@ -129,13 +138,15 @@ def run(
         )
     if len(errors) > 1:
         typer.echo(f"{'mean':<24} {sum(errors) / len(errors):>6.1f}%")
-    typer.echo(f"Results are in {results}")
+    typer.echo(f"Results are in {results}, one file a domain")
 
 
-def _usual_norm(method: str) -> str:
+def _usual_norm(method: str, own: bool) -> str:
+    """The paper's norm layers for a method; a model of the user's own is converted to them."""
     from ..experiments.catalog import VARIANTS
 
-    return VARIANTS[method].norm
+    norm = VARIANTS[method].norm
+    return "iabn*" if own and norm == "iabn" else norm
 
 
 def _usual_options(method: str, dataset: str) -> dict[str, object]:

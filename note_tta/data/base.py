@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Origin = Literal["published", "regenerated", "embedded"]
+Origin = Literal["published", "regenerated", "embedded", "own"]
 Stream = Literal["dirichlet", "sorted", "chronological"]
 Indices = Tensor | slice | Iterable[int]
 IntArray = npt.NDArray[np.int64]
@@ -56,7 +56,8 @@ class Domain:
         labels: one class index a sample.
         read: maps an int64 array of indices to a float32 array `[n, *input_shape]`.
         digest: computes the fingerprint when it is first asked for.
-        origin: whether the files are the published ones, regenerated here, or part of the install.
+        origin: whether the files are the published ones, regenerated here, part of the install, or the
+            user's own.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import nn
 
 from ..data.archives import ALLOWANCE, EXPANSION
-from ..data.base import BadData, Dataset, Domain, IntArray, MissingData, check_labels, content_digest
+from ..data.base import BadData, Dataset, Domain, IntArray, check_labels, content_digest
 from ..data.files import file_digest
 
 __all__ = ["DOMAIN", "make_model", "open_own"]
@@ -42,7 +42,7 @@ def open_own(path: str | Path) -> Dataset:
         return _open_npz(path)
     if path.exists():
         raise BadData(path, "expected a folder of images by class, or an .npz file")
-    raise MissingData("your data", [path], "give --data a folder of images by class, or an .npz file")
+    raise FileNotFoundError(f"no such data: {path}; --data is a folder of images by class, or an .npz file")
 
 
 def make_model(name: str) -> nn.Module:
@@ -104,7 +104,7 @@ def _open_folder(folder: Path) -> Dataset:
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     labels = np.array([label for _, label in files], dtype=np.int64)
-    domain = Domain(DOMAIN, labels, read, digest, "published")
+    domain = Domain(DOMAIN, labels, read, digest, "own")
     return _dataset(folder, classes, (size[2], size[0], size[1]), domain, "dirichlet")
 
 
@@ -137,7 +137,7 @@ def _open_npz(path: Path) -> Dataset:
     count = int(y.max()) + 1
     labels = check_labels(y, count, path)
     domain = Domain(
-        DOMAIN, labels, lambda indices: scaled[indices], lambda: content_digest(scaled, labels), "published"
+        DOMAIN, labels, lambda indices: scaled[indices], lambda: content_digest(scaled, labels), "own"
     )
     return _dataset(path, tuple(map(str, range(count))), tuple(scaled.shape[1:]), domain, "chronological")
 

@@ -137,6 +137,7 @@ class Worker:
     def _load(self, cell: Cell, norm: str) -> tuple[nn.Module, dict[str, Any]]:
         if ":" in cell.model:
             model = make_model(cell.model)
+            _check_norm(cell, model)
             if not cell.checkpoint:
                 return model, {"name": cell.model, "fingerprint": _weights_digest(model)}
             path = Path(cell.checkpoint)
@@ -281,6 +282,15 @@ def _check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) -
     classes, exact = len(dataset.classes), not cell.dataset.endswith(".npz")
     if logits.shape[1] < classes or (exact and logits.shape[1] != classes):
         raise ValueError(f"{cell.model} tells {logits.shape[1]} classes apart, {cell.dataset} has {classes}")
+
+
+def _check_norm(cell: Cell, model: nn.Module) -> None:
+    """Refuse to call a run by norm layers that a model of the user's own does not have."""
+    has_iabn = bool(_iabn_settings(model))
+    if cell.norm == "iabn" and not has_iabn:
+        raise ValueError(f"{cell.model} has no IABN layers: --norm 'iabn*' converts its BatchNorm layers")
+    if cell.norm == "bn" and has_iabn:
+        raise ValueError(f"{cell.model} has IABN layers: run it with --norm iabn")
 
 
 def _iabn_settings(model: nn.Module) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -13,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .states import check_optimizer, check_tensors, tensors_in
+from .adapted import Adapted
+from .states import check_tensors, completed, tensors_in
 
 INPUT_BOUND = 1e6
 """The largest magnitude of an input value that a method takes for real; beyond it a sample is refused."""
@@ -55,7 +57,7 @@ class Method(ABC):
     ) -> None:
         self.model = checked_module(model)
         self.counters = {"samples": 0, "updates": 0, "rejected_samples": 0, "rejected_updates": 0}
-        self._adapted = adapted or {}
+        self._changing = Adapted(model, adapted or {})
         self._parts = parts or {}
         self._progress = 0
         self._lock = threading.RLock()
@@ -79,7 +81,7 @@ class Method(ABC):
             TypeError: `x` is not a floating-point tensor.
             ValueError: The model does not take samples of this shape. Nothing has changed then.
         """
-        with self._lock, self._in_eval_mode():
+        with self._locked(), self._in_eval_mode():
             x = self._checked(x)
             usable = _usable(x)
             logits = self._answer(x, usable)
@@ -88,15 +90,16 @@ class Method(ABC):
 
     def reset(self) -> None:
         """Return to exactly the state at construction."""
-        with self._lock:
+        with self._locked():
             self._load(self._start)
 
     def state_dict(self) -> dict[str, Any]:
         """All that decides what comes next, as tensors and plain values (`weights_only` loading reads it)."""
-        with self._lock:
+        with self._locked():
             parts = {name: copy.deepcopy(part.state_dict()) for name, part in self._parts.items()}
             return {
                 "method": type(self).__name__,
+                "layers": self._changing.layers(),
                 "model": {name: tensor.detach().clone() for name, tensor in self._adapted.items()},
                 "parts": parts,
                 "counters": dict(self.counters),
@@ -109,24 +112,26 @@ class Method(ABC):
         Raises:
             ValueError: The state is of another method or model. Nothing has changed then.
         """
-        with self._lock:
+        with self._locked():
             self._check_state(state)
             before = self.state_dict()
             try:
-                check_tensors(state)
+                check_tensors(state, like=before)
                 self._load(state)
             except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
                 self._load(before)
                 raise ValueError(f"not a state of {type(self).__name__}: {error}") from error
 
     def __repr__(self) -> str:
-        learned = sum(t.numel() for t in self._adapted.values() if isinstance(t, nn.Parameter))
+        adapted = self._adapted
+        learned = sum(t.numel() for t in adapted.values() if isinstance(t, nn.Parameter))
         total = sum(p.numel() for p in self.model.parameters())
         share = f" ({100 * learned / total:.3g} % of the model's {total:,})" if total else ""
-        layers = len({name.rpartition(".")[0] for name in self._adapted})
+        kinds = Counter(kind.partition("(")[0] for kind in self._changing.layers().values())
+        layers = f"{kinds.total()} " + (f"{next(iter(kinds))} " if len(kinds) == 1 else "") + "layers"
         lines = [
             f"{type(self).__name__}({type(self.model).__name__})",
-            f"  adapts:   {layers} layers, {learned:,} parameters{share}",
+            f"  adapts:   {layers}, {learned:,} parameters{share}",
         ]
         if "memory" in self._parts:
             lines.append(f"  memory:   {self._parts['memory']}")
@@ -140,27 +145,29 @@ class Method(ABC):
         self.__dict__.update(state, _lock=threading.RLock())
 
     def _attempt(self, update: Callable[[], None]) -> bool:
-        """Run an update of adapted tensors; where anything comes out non-finite, undo all of it.
+        """Run an update of adapted tensors; where it fails or comes out non-finite, undo all of it.
 
         Returns:
             Whether the update stands.
         """
         optimizer = self._parts.get("optimizer")
-        before = [tensor.detach().clone() for tensor in self._adapted.values()]
+        adapted = list(self._adapted.values())
+        before = [tensor.detach().clone() for tensor in adapted]
         moments = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
-        update()
-        moved = [] if optimizer is None else tensors_in(optimizer.state_dict())
-        changed = [*self._adapted.values(), *moved]
-        if all(bool(torch.isfinite(tensor).all()) for tensor in changed):
-            self.counters["updates"] += 1
-            return True
-        with torch.no_grad():
-            for tensor, old in zip(self._adapted.values(), before, strict=True):
-                tensor.copy_(old)
-        if optimizer is not None and moments is not None:
-            optimizer.load_state_dict(moments)
-        self.counters["rejected_updates"] += 1
-        return False
+        stands = False
+        try:
+            update()
+            moved = [] if optimizer is None else tensors_in(optimizer.state_dict())
+            stands = all(bool(torch.isfinite(tensor).all()) for tensor in (*adapted, *moved))
+        finally:
+            if not stands:
+                with torch.no_grad():
+                    for tensor, old in zip(adapted, before, strict=True):
+                        tensor.copy_(old)
+                if optimizer is not None and moments is not None:
+                    optimizer.load_state_dict(moments)
+        self.counters["updates" if stands else "rejected_updates"] += 1
+        return stands
 
     def _finite(self, logits: Tensor) -> Tensor:
         """`logits`, or `NonFiniteLogits` where any of them is not finite."""
@@ -179,8 +186,12 @@ class Method(ABC):
             raise ValueError(
                 f"x must have a batch dimension and at least one more, got shape {tuple(x.shape)}"
             )
-        dtype = next((p.dtype for p in self.model.parameters() if p.is_floating_point()), x.dtype)
-        return x.detach().to(dtype)
+        x = x.detach().to(self._dtype(x.dtype))
+        return x.clone() if x.is_inference() else x
+
+    def _dtype(self, default: torch.dtype) -> torch.dtype:
+        """The dtype the model takes its input in."""
+        return next((p.dtype for p in self.model.parameters() if p.is_floating_point()), default)
 
     def _answer(self, x: Tensor, usable: Tensor | None) -> Tensor:
         try:
@@ -201,9 +212,10 @@ class Method(ABC):
         return logits
 
     def _run(self, x: Tensor) -> Tensor:
-        """`forward`, or a plain pass for an empty batch, which there is nothing to learn from."""
-        logits = self.forward(x) if len(x) else self._predict(x)
-        return logits.detach()
+        """`forward`; an empty batch, which not every model takes, is answered as no rows of one of zeros."""
+        if len(x) == 0:
+            return self._predict(x.new_zeros(1, *x.shape[1:]))[:0]
+        return self.forward(x).detach()
 
     def _predict(self, x: Tensor) -> Tensor:
         """The model's logits without a gradient; a shape the model does not take is a `ValueError`."""
@@ -216,7 +228,7 @@ class Method(ABC):
             logits: Tensor = self.model(x)
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, ValueError, IndexError) as error:
+        except (RuntimeError, ValueError, IndexError, AssertionError) as error:
             raise ValueError(
                 f"the model does not take samples of shape {tuple(x.shape[1:])}: {error}"
             ) from error
@@ -228,6 +240,17 @@ class Method(ABC):
     def _finite_alone(self, x: Tensor) -> Tensor:
         """Which samples have finite logits by themselves, under the running statistics."""
         return torch.isfinite(self._predict(x)).all(dim=1)
+
+    @property
+    def _adapted(self) -> dict[str, Tensor]:
+        """The tensors of the model that may change, by name."""
+        return self._changing.tensors()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One thread at a time, and tensors that can be learned from, whatever mode the caller is in."""
+        with self._lock, torch.inference_mode(False):
+            yield
 
     @contextmanager
     def _in_eval_mode(self) -> Iterator[None]:
@@ -241,27 +264,35 @@ class Method(ABC):
                 module.training = True
 
     def _check_state(self, state: dict[str, Any]) -> None:
-        kind = type(self).__name__
+        own = type(self).__name__
         if (
             not isinstance(state, dict)
-            or not {"method", "model", "parts", "counters", "progress"} <= state.keys()
+            or not {"method", "layers", "model", "parts", "counters", "progress"} <= state.keys()
         ):
-            raise ValueError(f"not a state of {kind}: expected a dict made by its state_dict()")
-        if state["method"] != kind:
-            raise ValueError(f"the state is of {state['method']}, this method is {kind}")
-        for what, here in (("model", self._adapted), ("parts", self._parts), ("counters", self.counters)):
+            raise ValueError(f"not a state of {own}: expected a dict made by its state_dict()")
+        if state["method"] != own:
+            raise ValueError(f"the state is of {state['method']}, this method is {own}")
+        if not isinstance(state["layers"], dict):
+            raise ValueError(f"not a state of {own}: its layers are a {type(state['layers']).__name__}")
+        adapted = self._adapted
+        for what, here in (("model", adapted), ("parts", self._parts), ("counters", self.counters)):
             if not isinstance(state[what], dict) or state[what].keys() != here.keys():
                 raise ValueError(f"the state's {what} does not fit: expected the keys {sorted(here)[:6]}…")
-        for name, tensor in self._adapted.items():
+        for name, kind in self._changing.layers().items():
+            if state["layers"].get(name) != kind:
+                raise ValueError(
+                    f"the state is of a model whose {name or 'layer'} is {state['layers'].get(name)!s:.60}, "
+                    f"here it is {kind}: convert the model as it was"
+                )
+        for name, tensor in adapted.items():
             other = state["model"][name]
             if not isinstance(other, Tensor) or other.shape != tensor.shape or other.dtype != tensor.dtype:
                 raise ValueError(f"the state's {name} does not fit a tensor of shape {tuple(tensor.shape)}")
 
     def _load(self, state: dict[str, Any]) -> None:
         for name, part in self._parts.items():
-            if isinstance(part, Optimizer):
-                check_optimizer(part, state["parts"][name])
-            part.load_state_dict(copy.deepcopy(state["parts"][name]))
+            own = copy.deepcopy(state["parts"][name])
+            part.load_state_dict(completed(part, own) if isinstance(part, Optimizer) else own)
         with torch.no_grad():
             for name, tensor in self._adapted.items():
                 tensor.copy_(state["model"][name])

@@ -25,12 +25,13 @@ class BatchLearner(Method):
             raise ValueError(f"lr must be greater than 0, got {lr}")
         if optimizer not in ("adam", "sgd"):
             raise ValueError(f"optimizer must be 'adam' or 'sgd', got {optimizer!r}")
-        self._layers = norm_layers(model)
-        affine = affine_parameters(self._layers)
+        layers = norm_layers(model)
+        affine = affine_parameters(layers)
         if not affine:
             raise ValueError(
                 f"{type(model).__name__}'s norm layers have no affine parameters to learn (affine=False)"
             )
+        self._by_batch = batch_statistics(layers)
         self._optimizer: Optimizer = Adam(affine.values(), lr=lr)
         if optimizer == "sgd":
             self._optimizer = SGD(affine.values(), lr=lr, momentum=0.9)
@@ -42,7 +43,7 @@ class BatchLearner(Method):
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer a batch and learn from it."""
-        with gradients_for(self.model, self._adapted.values()), batch_statistics(self._layers):
+        with gradients_for(self.model, self._adapted.values()), self._by_batch:
             logits = self._finite(self._logits(x))
             self.loss(logits).backward()
             self._attempt(self._optimizer.step)

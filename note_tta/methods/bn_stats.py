@@ -16,10 +16,10 @@ class BNStats(Method):
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._layers = norm_layers(model)
+        self._by_batch = batch_statistics(norm_layers(model))
         super().__init__(model)
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer a batch."""
-        with batch_statistics(self._layers):
+        with self._by_batch:
             return self._finite(self._predict(x))

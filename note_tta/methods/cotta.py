@@ -54,7 +54,7 @@ class CoTTA(Method):
         self.generator = torch.Generator() if generator is None else generator
         self._source = copy.deepcopy(checked_module(model)).eval().requires_grad_(False)
         self._teacher = copy.deepcopy(self._source)
-        self._layers = [find_norm_layers(m) for m in (model, self._source, self._teacher)]
+        self._by_batch = [batch_statistics(find_norm_layers(m)) for m in (model, self._source, self._teacher)]
         parameters: dict[str, Tensor] = dict(model.named_parameters())
         self._optimizer = Adam(parameters.values(), lr=lr)
         parts: dict[str, Stateful] = {
@@ -66,10 +66,12 @@ class CoTTA(Method):
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer with the teacher, then teach the student."""
-        student, source, teacher = self._layers
-        with gradients_for(self.model, self._adapted.values()), batch_statistics(student):
+        for follower in (self._source, self._teacher):
+            follower.to(x)  # the caller may have moved the student since
+        student, source, teacher = self._by_batch
+        with gradients_for(self.model, self._adapted.values()), student:
             logits = self._finite(self._logits(x))
-            with torch.no_grad(), batch_statistics(source), batch_statistics(teacher):
+            with torch.no_grad(), source, teacher:
                 answer = self._finite(self._teach(x))
             loss = -(answer.softmax(dim=1) * logits.log_softmax(dim=1)).sum(dim=1).mean()
             loss.backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from typing import Any
 
@@ -41,12 +42,18 @@ class IntervalMethod(Method):
         reach: float,
         parts: dict[str, Stateful] | None = None,
     ) -> None:
+        if not isinstance(interval, int):
+            raise TypeError(f"interval must be an int, got {type(interval).__name__}")
         if interval < 1:
             raise ValueError(f"interval must be at least 1, got {interval}")
+        if not isinstance(memory, Memory):
+            raise TypeError(f"memory must be a Memory such as PBRS(64), got {type(memory).__name__}")
         self.memory = memory
         self.interval = interval
         self._reach = Reach(layers, reach)
-        super().__init__(model, adapted, {"memory": memory} | (parts or {}))
+        self._far, self._warned = 0, False
+        own: dict[str, Stateful] = {"memory": memory, "reach": self._reach}
+        super().__init__(model, adapted, own | (parts or {}))
 
     @abstractmethod
     def learn(self, x: Tensor) -> None:
@@ -56,10 +63,8 @@ class IntervalMethod(Method):
         """Answer samples, learning wherever an interval ends."""
         held = self.memory.sample_shape
         if held is not None and held != tuple(x.shape[1:]):
-            raise ValueError(
-                f"the memory holds samples of shape {held}, got {tuple(x.shape[1:])}: "
-                "a stream keeps one shape"
-            )
+            hint = "x[None] is a batch of one" if held == tuple(x.shape) else "a stream keeps one shape"
+            raise ValueError(f"the memory holds samples of shape {held}, got {tuple(x.shape[1:])}: {hint}")
         logits = []
         while len(x):
             room = self.interval - self._progress
@@ -71,18 +76,30 @@ class IntervalMethod(Method):
         return torch.cat(logits)
 
     def _answer_and_store(self, x: Tensor) -> Tensor:
-        with self._reach.watch() as near:
-            logits = self._predict(x)
+        logits, near = self._reach.near(self._predict, x)
         finite = torch.isfinite(logits).all(dim=1)
-        accepted = (finite & near[0] if near else finite).tolist()
+        accepted = (finite & near).tolist()
         for sample, label, good in zip(x, logits.argmax(dim=1).tolist(), accepted, strict=True):
             if good:
                 self.memory.add(sample, label)
         self._progress += sum(accepted)
+        self._warn_where_all_are_far(near)
         if not all(accepted):
             self.counters["rejected_samples"] += len(accepted) - sum(accepted)
             logits[~finite] = torch.nan
         return logits
+
+    def _warn_where_all_are_far(self, near: Tensor) -> None:
+        """Say once that nothing is learned, when as many samples as an interval has were too far in a row."""
+        self._far = self._far + len(near) if not near.any() else 0
+        if self._far >= self.interval and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the last {self._far} samples were answered but not learned from: they are beyond `reach` "
+                "times the amplitude that the model was trained on. Are they scaled as in training?",
+                RuntimeWarning,
+                stacklevel=7,
+            )
 
     def _check_state(self, state: dict[str, Any]) -> None:
         super()._check_state(state)
@@ -92,7 +109,14 @@ class IntervalMethod(Method):
                 f"which has {self.interval} here: give the method the interval it was saved with"
             )
 
+    def _load(self, state: dict[str, Any]) -> None:
+        super()._load(state)
+        if len(self.memory) and not self.memory.inputs().is_floating_point():
+            raise ValueError(f"its memory holds samples of {self.memory.inputs().dtype}")
+
     def _update(self) -> None:
-        x = self.memory.inputs().to(next(iter(self._adapted.values())))
+        inputs = self.memory.inputs()
+        device = next(iter(self._adapted.values())).device
+        x = inputs.to(device, self._dtype(inputs.dtype))
         if not self._attempt(lambda: self.learn(x)):
             self.memory.clear()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .base import Method, checked_module
+from .swap import SwappedForward
 
 
 class LAME(Method):
@@ -36,26 +38,27 @@ class LAME(Method):
         self.neighbours = neighbours
         self.max_steps = max_steps
         self.classifier = last_linear(model) if classifier is None else classifier
-        if self.classifier not in dict(model.named_modules()):
+        modules = dict(model.named_modules())
+        if self.classifier not in modules:
             raise ValueError(f"the model has no module {self.classifier!r} to take features from")
+        self._features: Tensor | None = None
+        self._caught = SwappedForward({self.classifier: modules[self.classifier]}, self._catch)
         super().__init__(model)
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer a batch with its corrected assignments."""
-        caught: list[Tensor] = []
-
-        def catch(module: nn.Module, args: tuple[Any, ...]) -> None:
-            caught.append(args[0].detach().flatten(1))
-
-        hook = self.model.get_submodule(self.classifier).register_forward_pre_hook(catch)
-        try:
+        self._features = None
+        with self._caught:
             log_p = self._finite(self._predict(x)).log_softmax(dim=1)
-        finally:
-            hook.remove()
-        if not caught or len(caught[-1]) != len(x):
+        features, self._features = self._features, None
+        if features is None or len(features) != len(x):
             raise ValueError(f"module {self.classifier!r} was not called with one row of features a sample")
-        affinity = nearest_neighbours(caught[-1], self.neighbours).to(log_p.dtype)
+        affinity = nearest_neighbours(features, self.neighbours).to(log_p.dtype)
         return assign(log_p, affinity, self.max_steps)
+
+    def _catch(self, name: str, own: Callable[..., Tensor], x: Tensor, *more: Any, **keywords: Any) -> Tensor:
+        self._features = x.detach().flatten(1)
+        return own(x, *more, **keywords)
 
 
 def last_linear(model: nn.Module) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -13,8 +13,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..nn import IABN1d, IABN2d, IABN3d, kernels
 from .base import checked_module
+from .swap import SwappedForward
 
 NormLayers = dict[str, _BatchNorm]
+
+_KNOWN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward, IABN2d.forward)
 
 
 def find_norm_layers(model: nn.Module) -> NormLayers:
@@ -48,12 +51,12 @@ def norm_layers(model: nn.Module, *, running: bool = False) -> NormLayers:
 
 
 def affine_parameters(layers: NormLayers) -> dict[str, Tensor]:
-    """The scales and shifts of the layers, by their names in the model."""
-    return {
-        _join(layer, key): p
-        for layer, module in layers.items()
-        for key, p in module.named_parameters(recurse=False)
-    }
+    """The scales and shifts of the layers, by their names in the model; one that layers share comes once."""
+    named: dict[int, tuple[str, Tensor]] = {}
+    for layer, module in layers.items():
+        for key, p in module.named_parameters(recurse=False):
+            named.setdefault(id(p), (_join(layer, key), p))
+    return dict(named.values())
 
 
 def running_statistics(layers: NormLayers) -> dict[str, Tensor]:
@@ -65,19 +68,12 @@ def running_statistics(layers: NormLayers) -> dict[str, Tensor]:
     }
 
 
-@contextmanager
-def batch_statistics(layers: NormLayers) -> Iterator[None]:
-    """Let the layers normalise with the statistics of the batch, their running ones untouched.
+def batch_statistics(layers: NormLayers) -> SwappedForward:
+    """Inside `with`, the layers normalise with the statistics of the batch, their running ones untouched.
 
     A layer that gets a single value a channel has no batch statistics and keeps to the running ones.
     """
-    for layer in layers.values():
-        layer.__dict__["forward"] = partial(_normalize_by_batch, layer)
-    try:
-        yield
-    finally:
-        for layer in layers.values():
-            del layer.__dict__["forward"]
+    return SwappedForward(layers, partial(_normalize_by_batch, layers))
 
 
 @contextmanager
@@ -113,8 +109,11 @@ def gradients_for(model: nn.Module, learned: Iterable[Tensor]) -> Iterator[None]
             p.grad = grad
 
 
-def _normalize_by_batch(layer: _BatchNorm, x: Tensor) -> Tensor:
+def _normalize_by_batch(layers: NormLayers, name: str, own: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    layer = layers[name]
     layer._check_input_dim(x)
+    if getattr(own, "func", own) not in _KNOWN_FORWARDS:
+        return _own_forward_by_batch(layer, own, x)
     if x.numel() == x.shape[1] and layer.running_mean is not None:
         return F.batch_norm(x, layer.running_mean, layer.running_var, layer.weight, layer.bias, eps=layer.eps)
     if isinstance(layer, (IABN1d, IABN2d, IABN3d)):
@@ -130,6 +129,18 @@ def _normalize_by_batch(layer: _BatchNorm, x: Tensor) -> Tensor:
             correction=layer.correction,
         )
     return F.batch_norm(x, None, None, layer.weight, layer.bias, training=True, eps=layer.eps)
+
+
+def _own_forward_by_batch(layer: _BatchNorm, own: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """A layer that does more than normalise, such as an activation after it: it is run without statistics."""
+    if x.numel() == x.shape[1]:
+        return own(x)
+    kept = {key: layer._buffers[key] for key in ("running_mean", "running_var")}
+    layer._buffers.update(dict.fromkeys(kept))
+    try:
+        return own(x)
+    finally:
+        layer._buffers.update(kept)
 
 
 def _join(layer: str, key: str) -> str:

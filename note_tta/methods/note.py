@@ -60,7 +60,7 @@ class NOTE(IntervalMethod):
         torch.Size([100, 10])
         >>> method
         NOTE(Sequential)
-          adapts:   1 layers, 16 parameters (0.511 % of the model's 3,130)
+          adapts:   1 IABN2d layers, 16 parameters (0.511 % of the model's 3,130)
           memory:   PBRS(64 of 64 held)
           counters: samples 100, updates 1, rejected_samples 0, rejected_updates 0
     """

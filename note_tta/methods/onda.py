@@ -25,8 +25,6 @@ class ONDA(IntervalMethod):
     ) -> None:
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be in [0, 1], got {momentum}")
-        if interval < 1:
-            raise ValueError(f"interval must be at least 1, got {interval}")
         self._layers = norm_layers(model, running=True)
         self.momentum = momentum
         adapted = running_statistics(self._layers)

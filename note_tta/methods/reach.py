@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from .norm import NormLayers
+from .swap import SwappedForward
 
 
 class Reach:
@@ -31,30 +31,61 @@ class Reach:
     def __init__(self, layers: NormLayers, limit: float) -> None:
         if not limit > 0:
             raise ValueError(f"reach must be greater than 0, got {limit}")
-        self._layers = layers
         self._bounds = {name: limit * _source_amplitude(layer) for name, layer in layers.items()}
+        self._watched = SwappedForward(layers, self._look)
+        self._layers = layers
         self._first: str | None = None
+        self._near: Tensor | None = None
 
-    @contextmanager
-    def watch(self) -> Iterator[list[Tensor]]:
-        """Watch one pass; then the list holds one truth value a sample, or nothing where no layer ran."""
-        found: list[Tensor] = []
-        watched = self._layers if self._first is None else {self._first: self._layers[self._first]}
-        for name, layer in watched.items():
-            layer.__dict__["forward"] = partial(self._look, found, name)
-        try:
-            yield found
-        finally:
-            for layer in watched.values():
-                del layer.__dict__["forward"]
+    def near(self, predict: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        """The answers to `x`, and one truth value a sample: whether it is near enough.
 
-    def _look(self, found: list[Tensor], name: str, x: Tensor) -> Tensor:
+        Args:
+            predict: Runs the model.
+            x: Samples.
+        """
+        answers, rows = self._watch(predict, x)
+        if len(rows) == len(x):
+            return answers, rows
+        if len(x) == 1 or rows.all():
+            return answers, rows.all().expand(len(x))
+        # The model folds another axis into the batch: whose row is whose is not to be seen, ask each alone.
+        alone = [self._watch(predict, sample[None])[1].all() for sample in x]
+        return answers, torch.stack(alone)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The bounds, which a model that has adapted since can no longer tell."""
+        return {"bounds": dict(self._bounds)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over the bounds of a saved state."""
+        bounds = state.get("bounds") if isinstance(state, dict) else None
+        if (
+            not isinstance(bounds, dict)
+            or bounds.keys() != self._bounds.keys()
+            or not all(isinstance(bound, float) and bound > 0 for bound in bounds.values())
+        ):
+            raise ValueError("its bounds of the samples to learn from do not fit the model's layers")
+        self._bounds = dict(bounds)
+
+    def _watch(self, predict: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        """The answers to `x`, and of each row of the first layer that runs whether it is near."""
+        self._near = None
+        with self._watched:
+            answers = predict(x)
+        if self._first is not None and len(self._layers) > 1:
+            self._layers = {self._first: self._layers[self._first]}
+            self._watched = SwappedForward(self._layers, self._look)
+        rows = torch.ones(len(x), dtype=torch.bool, device=x.device) if self._near is None else self._near
+        self._near = None
+        return answers, rows
+
+    def _look(self, name: str, own: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """The layer's own pass, after a look at what the first one that runs is given."""
-        if not found:
+        if self._near is None:
             self._first = name
-            found.append(_amplitudes(x) <= self._bounds[name])
-        layer = self._layers[name]
-        return type(layer).forward(layer, x)
+            self._near = _amplitudes(x) <= self._bounds[name]
+        return own(x)
 
 
 def _amplitudes(x: Tensor) -> Tensor:

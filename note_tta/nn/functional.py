@@ -57,6 +57,9 @@ def iabn(
     Returns:
         The normalised input, of `x`'s shape and dtype.
     """
+    for values in (running_mean, running_var, weight, bias):
+        if values is not None and values.numel() != x.shape[1]:
+            raise ValueError(f"expected {values.numel()} channels, got {x.shape[1]}")
     if alpha == math.inf or x.shape[2:].numel() == 1 or x.numel() == 0:
         use_batch = training or running_mean is None
         return F.batch_norm(x, running_mean, running_var, weight, bias, use_batch, momentum, eps)

@@ -64,6 +64,8 @@ class _IABN(_BatchNorm):
         if x.ndim not in self._ranks:
             expected = " or ".join(f"{rank}D" for rank in self._ranks)
             raise ValueError(f"expected {expected} input (got {x.ndim}D input)")
+        if x.shape[1] != self.num_features:
+            raise ValueError(f"expected {self.num_features} channels, got {x.shape[1]}")
 
     def extra_repr(self) -> str:
         """IABN's own two settings before BatchNorm's."""
@@ -127,6 +129,7 @@ _IABN_OF: dict[type[_BatchNorm], type[_IABN]] = {
     nn.BatchNorm3d: IABN3d,
     nn.SyncBatchNorm: IABN2d,
 }
+_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward, _IABN.forward)
 _BN_OF: dict[type[_BatchNorm], type[_BatchNorm]] = {
     IABN1d: nn.BatchNorm1d,
     IABN2d: nn.BatchNorm2d,
@@ -187,6 +190,11 @@ def _replace(model: nn.Module, kinds: dict[Any, Any], settings: dict[str, Any]) 
             )
         kind = next((kinds[base] for base in type(module).__mro__ if base in kinds), None)
         if kind is not None:
+            if type(module).forward not in _FORWARDS:
+                raise ValueError(
+                    f"{type(module).__name__} has a forward of its own, which would be lost: "
+                    "split it into a BatchNorm and the rest first"
+                )
             replaced[module] = _recast(module, kind, settings)
     for parent in list(model.modules()):
         for name, child in parent._modules.items():

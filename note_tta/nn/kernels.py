@@ -91,7 +91,7 @@ def _fits(
     elif kernel().forward is None:
         _say_once()
         return False
-    elif _transforms() is not None or _tracing() or forward_ad._current_level >= 0:
+    elif _transforms() is not None or _tracing() or forward_ad._current_level >= 0 or x.is_neg():
         return False
     shape = x.shape
     if len(shape) < 3 or x.numel() <= shape[0] * shape[1]:  # no positions, or a single one: BatchNorm

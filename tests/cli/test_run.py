@@ -110,6 +110,18 @@ def test_options_of_method_and_norm_are_told_apart(call, digits):
     assert data["cell"]["norm_options"] == {"correction": 1}
 
 
+def test_an_own_model_is_converted_for_note_and_called_by_the_layers_it_has(call, own, capsys):
+    arguments = ("--model", "my_models:make_model", "--data", "mine.npz")
+    for method in ("note", "tent"):
+        assert call(*arguments, "--method", method) == 0
+    assert {(data["cell"]["method"], data["cell"]["norm"]) for data in stored()} == {
+        ("note", "iabn*"),
+        ("tent", "bn"),
+    }
+    assert call(*arguments, "--norm", "iabn") != 0
+    assert "my_models:make_model has no IABN layers: --norm 'iabn*' converts" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("norm", ["bn", "iabn*"])
 def test_own_model_and_data(call, own, capsys, norm):
     for _ in range(2):
@@ -137,7 +149,8 @@ def test_own_model_and_data(call, own, capsys, norm):
         (("--dataset", "digits", "--set", "lr"), "--set takes name=value, got 'lr'"),
         (("--dataset", "digits", "--workers", "0"), "workers must be at least 1, got 0"),
         (("--data", "mine.npz"), "--data needs --model module:function"),
-        (("--data", "none.npz", "--model", "a:b"), "your data not found; looked in none.npz"),
+        (("--data", "none.npz", "--model", "a:b"), "no such data: none.npz; --data is a folder"),
+        (("--dataset", "cifar"), "unknown dataset 'cifar'; known are: cifar10"),
         (("--data", "mine.npz", "--model", "a:b"), "cannot import a for the model a:b"),
         (("--data", "mine.npz", "--model", "resnet20", "--checkpoint", "w.pt"), "no checkpoint w.pt"),
     ],

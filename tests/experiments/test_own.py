@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from note_tta.data import BadData, MissingData
+from note_tta.data import BadData
 from note_tta.experiments.cell import Cell
 from note_tta.experiments.own import make_model, open_own
 from note_tta.experiments.worker import Settings, Worker
@@ -117,7 +117,7 @@ def test_bad_folders_are_told(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadData, match="no images in class folders"):
         open_own(tmp_path / "empty")
-    with pytest.raises(MissingData, match="your data not found"):
+    with pytest.raises(FileNotFoundError, match=r"no such data: .*nowhere; --data is a folder of images"):
         open_own(tmp_path / "nowhere")
     Image.new("RGB", (9, 8)).save(folder / "dog" / "99.png")
     with pytest.raises(BadData, match=r"99\.png: 9×8×3 pixels, but 00\.png has 8×8×3"):

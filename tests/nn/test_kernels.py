@@ -442,3 +442,11 @@ def test_type_of_tensor_is_kept_for_subclasses():
 
     x, *layer = case((2, 4, 3, 3))
     assert type(kernels.iabn(x.as_subclass(Marked), *layer)) is Marked
+
+
+def test_a_lazily_negated_input_keeps_its_sign():
+    x = torch.complex(torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4)).conj().imag
+    layer = IABN2d(3).eval()
+    with torch.no_grad():
+        assert x.is_neg()
+        torch.testing.assert_close(layer(x), layer(x.resolve_neg().contiguous()))

@@ -90,7 +90,11 @@ CRAFTED = {
     "counters infinite": (("counters", "samples"), math.inf, "not a state of NOTE"),
     "weights not finite": (("model", "1.weight"), torch.full((3,), torch.nan), "values that are not finite"),
     "samples not finite": ((*MEMORY, "inputs"), torch.full((8, 1, 4, 4), torch.inf), "not finite"),
-    "samples of whole numbers": ((*MEMORY, "inputs"), torch.zeros(8, 1, 4, 4).long(), "not a state of PBRS"),
+    "samples of whole numbers": (
+        (*MEMORY, "inputs"),
+        torch.zeros(8, 1, 4, 4).long(),
+        "samples of torch.int64",
+    ),
     "samples that claim a terabyte": (
         (*MEMORY, "inputs"),
         torch.zeros(1).expand(8, 10**6, 10**5),
