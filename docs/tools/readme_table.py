@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START, END = "<!-- results: written by docs/tools/readme_table.py -->", "<!-- end of results -->"
 DATASETS = ("cifar10", "mnist", "hapt", "extrasensory")
 ROWS = (*METHOD_ROWS, "note_iid")
+LESS = "°"
 EMPTY = "No results are committed yet; `note-tta reproduce table1 --dataset cifar10` makes some."
 
 
@@ -36,14 +37,20 @@ def table(folder: Path) -> str:
         chosen = _fullest(results, dataset)
         if chosen is None:
             continue
-        setup, usual = chosen
+        setup = chosen[0]
         streams = ("correlated",) if CORRELATED[dataset] == "chronological" else ("correlated", "iid")
+        over: dict[str, str] = {}
         for stream in streams:
             kind = "i.i.d." if stream == "iid" else "real stream" if len(streams) == 1 else "correlated"
             heads.append(f"{TITLES[dataset]}<br>{kind}")
             columns.append(_column(results, dataset, setup, stream))
+            usual = results.score(dataset, setup, "source", Point(stream))
+            if usual is not None:
+                over[kind] = coverage_text(dataset, usual.coverage)
         backbone = ", ".join(filter(None, [setup.model, f"width {setup.width}" if setup.width else ""]))
-        notes.append(f"{TITLES[dataset]}: {backbone}, {coverage_text(dataset, usual.coverage)}")
+        alike = len(set(over.values())) == 1
+        words = next(iter(over.values())) if alike else ", ".join(f"{k} {text}" for k, text in over.items())
+        notes.append(f"{TITLES[dataset]}: {backbone}, {words}")
     if not columns:
         return EMPTY
     lines = ["| Method | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
@@ -53,7 +60,7 @@ def table(folder: Path) -> str:
     lines += [
         "",
         f"Error in percent (the paper's in brackets); **lowest** of the column; {WORSE} worse than Source. "
-        f"{'; '.join(notes)}. A row that covers less than the others says so in "
+        f"{'; '.join(notes)}. {LESS} over less than its column's Source; over what, say "
         "[the results](docs/results.md).",
     ]
     return "\n".join(lines)
@@ -99,6 +106,8 @@ def _column(results: Results, dataset: str, setup: Setup, stream: str) -> list[s
         text = number(score.number) if score else NONE
         if score and means[row] == lowest:
             text = f"**{text}**"
+        if score and scores["source"] and _size(score)[:2] < _size(scores["source"])[:2]:
+            text += LESS
         if score and "source" in means and means[row] > means["source"]:
             text += f" {WORSE}"
         paper = paper_number(dataset, stream, row) if score else None

@@ -14,7 +14,18 @@ def test_the_table_is_that_of_the_results(tool, root):
     assert table.fill(readme, table.table(root / "results")) == readme, "run `make figures`"
 
 
-def save(folder, method, error, *, stream="dirichlet", norm="bn", domain="fog", seed=0, dataset="cifar10"):
+def save(
+    folder,
+    method,
+    error,
+    *,
+    stream="dirichlet",
+    norm="bn",
+    domain="fog",
+    seed=0,
+    dataset="cifar10",
+    samples=None,
+):
     cell = Cell(
         dataset,
         domain,
@@ -22,6 +33,7 @@ def save(folder, method, error, *, stream="dirichlet", norm="bn", domain="fog", 
         stream,
         seed=seed,
         norm=norm,
+        samples=samples,
         delta=0.1 if stream == "dirichlet" else None,
         model="sensor_cnn4" if dataset == "hapt" else "resnet20",
     )
@@ -44,7 +56,16 @@ def test_the_table_has_ours_beside_the_papers(tool, tmp_path):
     assert rows["BN Stats"][0] == "71.0 ± 1.0 ▲ (73.4)"
     assert rows["NOTE"] == ["**30.0 ± 0.0** (21.1)", "–", "–"]
     assert rows[r"NOTE\*"] == ["–", "–", "–"]
-    assert "resnet20, 1 of 15 domains (Fog), seeds 0, 1" in lines[-1]
+    fog = "1 of 15 domains (Fog)"
+    assert f"resnet20, correlated {fog}, seeds 0, 1, i.i.d. {fog}, seed 0; HAPT" in lines[-1]
+
+
+def test_a_row_that_covers_less_is_marked(tool, tmp_path):
+    save(tmp_path, "source", 50.0)
+    save(tmp_path, "cotta", 40.0, samples=5)
+    lines = tool("readme_table").table(tmp_path).splitlines()
+    assert "| **40.0**° (75.5) |" in lines[8]
+    assert "° over less than its column's Source" in lines[-1]
 
 
 def test_without_results_a_sentence_stands_in_the_tables_place(tool, tmp_path):
