@@ -86,7 +86,7 @@ def report_page(report: Report) -> str:
     if report.others:
         others = [
             (row_text(row), f"{number(score.number)} %, {coverage_text(row.dataset, score.coverage)}")
-            for row, score in report.others
+            for row, score, _ in report.others
         ]
         sections.append(Section("others", "Other runs", "Other runs", facts=tuple(others)))
     sections.append(Section("origin", "Where this comes from", "Origin", facts=tuple(facts(report.results))))

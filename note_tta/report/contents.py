@@ -11,7 +11,7 @@ from ..experiments.store import Record
 from .claims import Claim, Ordering, check_claims, orderings
 from .figures import Figure, make_figures
 from .layouts import make_tables
-from .results import Results, Score
+from .results import Other, Results
 from .tables import Table
 
 __all__ = ["Report", "facts", "make_report", "row_text"]
@@ -35,7 +35,7 @@ class Report:
     figures: dict[str, list[Figure]]
     claims: list[Claim]
     orders: list[Ordering]
-    others: list[tuple[Cell, Score]]
+    others: list[Other]
 
 
 def make_report(records: Sequence[Record]) -> Report:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..experiments.catalog import EXPERIMENTS
-from ..experiments.cell import Cell
 from .claims import CLAIMS, Claim, Ordering
 from .contents import Report, facts, row_text
-from .results import Results, Score
+from .results import Other, Results
 from .tables import coverage_text
 from .text import LEGEND, markdown, number
 
@@ -39,8 +38,9 @@ def results_markdown(report: Report, notes: str = "") -> str:
     if report.orders:
         lines += ["", "## The order of the methods", "", *_orders(report.orders)]
     if report.others:
-        lines += ["", "## Other runs", "", "| Run | Error | Over |", "|---|---:|---|"]
-        lines += [_other(row, score) for row, score in report.others]
+        lines += ["", "## Other runs", ""]
+        lines += ["| Run | Error | Without the options | Over |", "|---|---:|---:|---|"]
+        lines += [_other(other) for other in report.others]
     lines += ["", "## Source models", "", *_checkpoints(report.results)]
     return "\n".join(lines) + "\n"
 
@@ -91,9 +91,10 @@ def _checkpoints(results: Results) -> list[str]:
     return lines + [f"| {name} | `{found[name][0]}` | {found[name][1]} |" for name in sorted(found)]
 
 
-def _other(row: Cell, score: Score) -> str:
-    over = coverage_text(row.dataset, score.coverage)
-    return f"| {_starred(row_text(row))} | {number(score.number)} | {over} |"
+def _other(other: Other) -> str:
+    over = coverage_text(other.row.dataset, other.score.coverage)
+    plain = number(other.plain.number if other.plain else None)
+    return f"| {_starred(row_text(other.row))} | {number(other.score.number)} | {plain} | {over} |"
 
 
 def _starred(text: str) -> str:

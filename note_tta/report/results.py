@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean, pstdev
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from ..experiments.paper import Number
 from ..experiments.store import Record
 from ..models import DEFAULT_MODEL
 
-__all__ = ["Coverage", "Results", "Score", "Setup", "average"]
+__all__ = ["Coverage", "Other", "Results", "Score", "Setup", "average"]
 
 SOURCE_DOMAINS = ("train", "test")
 
@@ -81,6 +81,14 @@ class Score:
     records: dict[str, dict[int, Record]]
 
 
+class Other(NamedTuple):
+    """A row of no experiment, its score, and the score of the row without its options over the same."""
+
+    row: Cell
+    score: Score
+    plain: Score | None = None
+
+
 class Results:
     """Results by row.
 
@@ -139,7 +147,11 @@ class Results:
         The domains and seeds are those they share. So are the numbers of samples, unless streams of different
         length share more domains.
         """
-        first, second = (self._groups(_row(dataset, setup, *row)) for row in (one, other))
+        return self.pair_of(_row(dataset, setup, *one), _row(dataset, setup, *other))
+
+    def pair_of(self, one: Cell, other: Cell) -> tuple[Score, Score] | None:
+        """`pair` of rows that are given as cells without domain, seed and samples."""
+        first, second = self._groups(one), self._groups(other)
         pairs = []
         for samples, ours in first.items():
             for their_samples, theirs in second.items():
@@ -157,8 +169,8 @@ class Results:
         }
         return {samples: by_domain for samples, by_domain in groups.items() if by_domain}
 
-    def others(self) -> list[tuple[Cell, Score]]:
-        """The rows that are part of no experiment, with their scores."""
+    def others(self) -> list[Other]:
+        """The rows that are part of no experiment."""
         found = []
         for row in sorted(self._rows, key=lambda row: row.file_name):
             setup = Setup(row.model, row.width, row.checkpoint, row.data_options)
@@ -166,7 +178,9 @@ class Results:
                 continue
             score = self.score_of(row) if row.method != "stream" else None
             if score is not None:
-                found.append((row, score))
+                plain = replace(row, method_options=(), norm_options=())
+                pair = self.pair_of(row, plain) if plain != row else None
+                found.append(Other(row, pair[0], pair[1]) if pair else Other(row, score))
         return found
 
 

@@ -57,13 +57,13 @@ def test_runs_outside_the_experiments_are_told_too(fakes, tmp_path):
     from dataclasses import replace
 
     store = Store(tmp_path / "results")
-    for record in fakes.records("table2", datasets=["kitti"], seeds=(0,), rows=["note"]):
-        odd = replace(record.cell, method_options=(("weight_decay", 0.0005),))
-        store.save(record)
+    for cell in fakes.cells("table2", datasets=["kitti"], seeds=(0,), rows=["note"]):
+        odd = replace(cell, method_options=(("weight_decay", 0.0005),))
+        store.save(fakes.record(cell, 13.0))
         store.save(fakes.record(odd, 12.25))
     build_report(store.folder, tmp_path / "out")
     line = "kitti note on resnet50_imagenet (iabn), chronological, weight_decay=0.0005"
-    assert f"| {line} | 12.2 | seed 0 |" in (tmp_path / "out" / "results.md").read_text()
+    assert f"| {line} | 12.2 | 13.0 | seed 0 |" in (tmp_path / "out" / "results.md").read_text()
     assert f"<dt>{line}</dt><dd>12.2 %, seed 0</dd>" in (tmp_path / "out" / "index.html").read_text()
 
 

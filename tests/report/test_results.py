@@ -137,8 +137,11 @@ def test_rows_of_no_experiment_are_listed(fakes):
 
     known = fakes.cells("table1", datasets=["cifar10"], seeds=(0,), rows=["note"])
     odd = [replace(cell, method_options=(("weight_decay", 0.0005),)) for cell in known]
-    found = Results([fakes.record(cell) for cell in known + odd]).others()
-    assert [row.method_options for row, _ in found] == [(("weight_decay", 0.0005),)] * 2
+    more = fakes.cells("table1", datasets=["cifar10"], seeds=(1,), rows=["note"])
+    records = [fakes.record(cell, 20.0) for cell in known] + [fakes.record(cell, 90.0) for cell in more]
+    found = Results(records + [fakes.record(cell, 21.0) for cell in odd]).others()
+    assert [other.row.method_options for other in found] == [(("weight_decay", 0.0005),)] * 2
+    assert [(other.score.number.mean, other.plain.number.mean) for other in found] == [(21.0, 20.0)] * 2
 
 
 @pytest.mark.parametrize(
