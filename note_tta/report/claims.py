@@ -14,10 +14,12 @@ from .text import number
 
 __all__ = ["CLAIMS", "Claim", "Ordering", "check_claims", "orderings"]
 
-Verdict = Literal["held", "not held", "not measured"]
+Verdict = Literal["held", "not held", "not measured", "does not apply"]
 
 STEADY_POINTS = 3.0
 COMPETITIVE_POINTS = 1.0
+_ABOUT_IID = ("iii", "vi")
+_NO_IID: tuple[Verdict, str] = ("does not apply", "what was recorded over time has one order")
 _TOGETHER = {"note": "IABN+PBRS"}
 
 CLAIMS = {
@@ -76,15 +78,6 @@ class _Numbers:
         rows = (one, Point(streams[0])), (other, Point(streams[1]))
         return self._results.pair(self._dataset, self._setup, *rows)
 
-    @property
-    def without_iid(self) -> str:
-        """Why there is no i.i.d. stream of this dataset; empty where there is one."""
-        return (
-            "what was recorded over time has one order"
-            if CORRELATED[self._dataset] == "chronological"
-            else ""
-        )
-
 
 def check_claims(results: Results) -> list[Claim]:
     """Hold every claim against every dataset and setup there are correlated results of."""
@@ -104,7 +97,10 @@ def check_claims(results: Results) -> list[Claim]:
             numbers = _Numbers(results, dataset, setup)
             label = setup.label(dataset)
             subject = TITLES[dataset] + (f" · {label}" if label else "")
-            claims += [Claim(name, subject, *check(numbers)) for name, check in checks.items()]
+            recorded = CORRELATED[dataset] == "chronological"
+            for name, check in checks.items():
+                verdict, evidence = _NO_IID if recorded and name in _ABOUT_IID else check(numbers)
+                claims.append(Claim(name, subject, verdict, evidence))
     return claims
 
 
@@ -148,7 +144,7 @@ def _note_is_best(numbers: _Numbers) -> tuple[Verdict, str]:
 def _note_is_steady(numbers: _Numbers) -> tuple[Verdict, str]:
     pair = numbers.pair("note", "note", ("correlated", "iid"))
     if pair is None:
-        return "not measured", numbers.without_iid or "NOTE on both streams is not there"
+        return "not measured", "NOTE on both streams is not there"
     gap = abs(pair[0].number.mean - pair[1].number.mean)
     text = f"{number(pair[0].number)} correlated, {number(pair[1].number)} i.i.d.: {gap:.1f} points apart"
     return ("held" if gap < STEADY_POINTS else "not held"), text
@@ -173,10 +169,7 @@ def _note_iid_competes(numbers: _Numbers) -> tuple[Verdict, str]:
     pairs = {row: numbers.pair("note_iid", row, ("iid", "iid")) for row in BASELINES}
     measured = {row: pair for row, pair in pairs.items() if pair}
     if not measured:
-        return (
-            "not measured",
-            numbers.without_iid or "NOTE* or the baselines on an i.i.d. stream are not there",
-        )
+        return "not measured", "NOTE* or the baselines on an i.i.d. stream are not there"
     best = min(measured, key=lambda row: measured[row][1].number.mean)
     pair = measured[best]
     gap = pair[0].number.mean - pair[1].number.mean

@@ -20,7 +20,12 @@ from .text import difference, number
 
 __all__ = ["Card", "Section", "demo_page", "page"]
 
-_SIGNS = {"held": ("✓", "held"), "not held": ("✗", "broken"), "not measured": ("–", "none")}
+_SIGNS = {
+    "held": ("✓", "held"),
+    "not held": ("✗", "broken"),
+    "not measured": ("–", "none"),
+    "does not apply": ("–", "none"),
+}
 
 
 @dataclass(frozen=True)
