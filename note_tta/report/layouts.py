@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from ..data.corruptions.names import CORRUPTIONS, MNIST_CORRUPTIONS
 from ..experiments.catalog import DELTA, TITLES, Experiment, Point
 from ..experiments.paper import paper_average, paper_number
-from .results import Results, Score, Setup, average
-from .tables import Column, Entry, Table, domain_title, finish, stream_title
+from .results import Coverage, Results, Score, Setup, average
+from .tables import DOMAINS, Column, Entry, Table, domain_title, finish, stream_title
 
 __all__ = ["groups", "in_paper_order", "make_tables"]
 
@@ -152,9 +152,11 @@ def _by_point(experiment: Experiment, results: Results) -> list[Table]:
     for label, setups in groups(experiment, results).items():
         for dataset, setup in setups.items():
             columns = [Column(point.label) for point in experiment.points]
+            over = _narrowest(experiment, results, dataset, setup)
+            whole = over is None or len(over.domains) == DOMAINS.get(dataset)
             entries = {
                 row: [
-                    _entry(results, dataset, setup, row, point, known=_is_default(point))
+                    _entry(results, dataset, setup, row, point, known=whole and _is_default(point), over=over)
                     for point in experiment.points
                 ]
                 for row in experiment.rows
@@ -170,14 +172,28 @@ def _by_point(experiment: Experiment, results: Results) -> list[Table]:
     return tables
 
 
+def _narrowest(experiment: Experiment, results: Results, dataset: str, setup: Setup) -> Coverage | None:
+    """What the point of a sweep covers that covers least: a line means something only over the same."""
+    scores = [results.score(dataset, setup, "note", point) for point in experiment.points]
+    covered = [score.coverage for score in scores if score is not None]
+    return min(covered, key=lambda coverage: (len(coverage.domains), len(coverage.seeds)), default=None)
+
+
 def _is_default(point: Point) -> bool:
     return point.batch_size == 64 and (point.stream == "iid" or point.delta == DELTA)
 
 
 def _entry(
-    results: Results, dataset: str, setup: Setup, row: str, point: Point, *, known: bool = True
+    results: Results,
+    dataset: str,
+    setup: Setup,
+    row: str,
+    point: Point,
+    *,
+    known: bool = True,
+    over: Coverage | None = None,
 ) -> Entry:
-    score = results.score(dataset, setup, row, point)
+    score = results.score(dataset, setup, row, point, over=over)
     paper = paper_number(dataset, point.stream, row) if known else None
     return Entry(score.number, paper, coverage=score.coverage) if score else Entry(None, paper)
 

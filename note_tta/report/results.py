@@ -121,6 +121,7 @@ class Results:
         point: Point | None = None,
         *,
         source: bool = False,
+        over: Coverage | None = None,
     ) -> Score | None:
         """A row's score, from the most complete group of its results; None where there are none.
 
@@ -130,8 +131,15 @@ class Results:
             variant: The row.
             point: The stream and batch size; None for the paper's correlated stream.
             source: Of the source's held-out domain in the place of the targets.
+            over: The samples, domains and seeds to take; None is the answer where not all of them are there.
         """
-        return self.score_of(_row(dataset, setup, variant, point), source=source)
+        row = _row(dataset, setup, variant, point)
+        if over is not None:
+            found = self._groups(row).get(over.samples, {})
+            if not all(found.get(name, {}).keys() >= set(over.seeds) for name in over.domains):
+                return None
+            return _score(over.samples, found, dict.fromkeys(over.domains, over.seeds))
+        return self.score_of(row, source=source)
 
     def score_of(self, row: Cell, *, source: bool = False) -> Score | None:
         """The score of a row that is given as a cell without domain, seed and samples."""

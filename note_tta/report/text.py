@@ -99,7 +99,7 @@ def _markdown_entry(entry: Entry) -> str:
     ours = f"**{ours}**" if entry.best else ours
     ours += f" {WORSE}" if entry.worse else ""
     ours += f"<sup>{entry.note}</sup>" if entry.note else ""
-    return f"{ours} ({number(entry.paper)}, {difference(entry)})"
+    return ours if entry.paper is None else f"{ours} ({number(entry.paper)}, {difference(entry)})"
 
 
 def _latex_entry(entry: Entry) -> str:

@@ -53,6 +53,19 @@ def test_rows_and_columns_are_the_papers(tables, name):
     assert [column.title for column in tables[name].columns] == columns
 
 
+def test_the_points_of_a_sweep_are_over_the_same_domains(fakes):
+    levels = {"gaussian_noise": 10.0, "fog": 20.0, "jpeg_compression": 60.0}
+    wide = fakes.cells("table1", datasets=["cifar10"], seeds=(0,), rows=["note", "source"])
+    few = {"cifar10": ["gaussian_noise", "fog"]}
+    swept = fakes.cells("figure5a", datasets=["cifar10"], seeds=(0,), rows=["note"], targets=few)
+    cells = list(dict.fromkeys(wide + swept))
+    results = Results([fakes.record(cell, levels[cell.domain]) for cell in cells])
+    (table,) = make_tables(EXPERIMENTS["figure5a"], results)
+    assert [entry.ours.mean for entry in row(table, "NOTE")] == [15.0] * 6
+    assert [entry.paper for entry in row(table, "NOTE")] == [None] * 6
+    assert row(table, "Source")[2].ours.mean == 15.0
+
+
 def test_streams_stand_over_their_columns(tables):
     groups = [column.group for column in tables["table1"].columns]
     assert groups == ["Temporally correlated"] * 4 + ["Uniformly distributed (i.i.d.)"] * 4
