@@ -28,7 +28,6 @@ _DAMAGE = (
     lzma.LZMAError,
     EOFError,
     LookupError,
-    NotImplementedError,
     RuntimeError,
     ValueError,
     OSError,

@@ -129,6 +129,7 @@ class Worker:
                 self._models.pop(next(iter(self._models)))
             self._models[key] = self._load(cell, norm)
         model, source = self._models[key]
+        _check_norm(cell, model)
         model = copy.deepcopy(model)
         if cell.norm == "iabn*" or cell.norm_options:
             model = convert_iabn(model, **{**_iabn_settings(model), **dict(cell.norm_options)})
@@ -137,7 +138,6 @@ class Worker:
     def _load(self, cell: Cell, norm: str) -> tuple[nn.Module, dict[str, Any]]:
         if ":" in cell.model:
             model = make_model(cell.model)
-            _check_norm(cell, model)
             if not cell.checkpoint:
                 return model, {"name": cell.model, "fingerprint": _weights_digest(model)}
             path = Path(cell.checkpoint)
@@ -285,7 +285,7 @@ def _check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) -
 
 
 def _check_norm(cell: Cell, model: nn.Module) -> None:
-    """Refuse to call a run by norm layers that a model of the user's own does not have."""
+    """Refuse to call a run by norm layers that a model does not have; one of the user's own may have any."""
     has_iabn = bool(_iabn_settings(model))
     if cell.norm == "iabn" and not has_iabn:
         raise ValueError(f"{cell.model} has no IABN layers: --norm 'iabn*' converts its BatchNorm layers")

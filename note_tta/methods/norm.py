@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..nn import IABN1d, IABN2d, IABN3d, kernels
+from ..nn.iabn import PLAIN_FORWARDS
 from .base import checked_module
 from .swap import SwappedForward
 
 NormLayers = dict[str, _BatchNorm]
-
-_KNOWN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward, IABN2d.forward)
 
 
 def find_norm_layers(model: nn.Module) -> NormLayers:
@@ -112,7 +111,7 @@ def gradients_for(model: nn.Module, learned: Iterable[Tensor]) -> Iterator[None]
 def _normalize_by_batch(layers: NormLayers, name: str, own: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     layer = layers[name]
     layer._check_input_dim(x)
-    if getattr(own, "func", own) not in _KNOWN_FORWARDS:
+    if getattr(own, "func", own) not in PLAIN_FORWARDS:
         return _own_forward_by_batch(layer, own, x)
     if x.numel() == x.shape[1] and layer.running_mean is not None:
         return F.batch_norm(x, layer.running_mean, layer.running_var, layer.weight, layer.bias, eps=layer.eps)

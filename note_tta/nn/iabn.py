@@ -129,7 +129,9 @@ _IABN_OF: dict[type[_BatchNorm], type[_IABN]] = {
     nn.BatchNorm3d: IABN3d,
     nn.SyncBatchNorm: IABN2d,
 }
-_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward, _IABN.forward)
+PLAIN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward, _IABN.forward)
+"""Forwards that normalise and do nothing else; a subclass may have another, with an activation for one."""
+
 _BN_OF: dict[type[_BatchNorm], type[_BatchNorm]] = {
     IABN1d: nn.BatchNorm1d,
     IABN2d: nn.BatchNorm2d,
@@ -190,7 +192,7 @@ def _replace(model: nn.Module, kinds: dict[Any, Any], settings: dict[str, Any]) 
             )
         kind = next((kinds[base] for base in type(module).__mro__ if base in kinds), None)
         if kind is not None:
-            if type(module).forward not in _FORWARDS:
+            if type(module).forward not in PLAIN_FORWARDS:
                 raise ValueError(
                     f"{type(module).__name__} has a forward of its own, which would be lost: "
                     "split it into a BatchNorm and the rest first"
