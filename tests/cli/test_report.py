@@ -1,20 +1,7 @@
-import sys
-
 import pytest
 
-from note_tta.cli import main
 from note_tta.experiments.cell import Cell
 from note_tta.experiments.store import Record, Store
-
-
-def call(monkeypatch, *arguments):
-    """Run the command line; its exit code."""
-    monkeypatch.setattr(sys, "argv", ["note-tta", *map(str, arguments)])
-    try:
-        main()
-    except SystemExit as stop:
-        return stop.code or 0
-    return 0
 
 
 @pytest.fixture
@@ -29,9 +16,9 @@ def results(tmp_path):
     return store.folder
 
 
-def test_it_writes_a_page_a_document_tables_and_figures(results, tmp_path, monkeypatch, capsys):
+def test_it_writes_a_page_a_document_tables_and_figures(results, tmp_path, program, capsys):
     out = tmp_path / "out"
-    assert call(monkeypatch, "report", results, "--out", out) == 0
+    assert program("report", results, "--out", out) == 0
     assert sorted(path.name for path in out.iterdir()) == [
         "figures",
         "index.html",
@@ -42,17 +29,17 @@ def test_it_writes_a_page_a_document_tables_and_figures(results, tmp_path, monke
     assert "| NOTE | **28.0** (10.9 ± 3.6, +17.1) |" in (out / "results.md").read_text()
 
 
-def test_an_empty_folder_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys):
-    assert call(monkeypatch, "report", tmp_path / "none") == 2
+def test_an_empty_folder_is_one_line_and_exit_code_2(tmp_path, program, capsys):
+    assert program("report", tmp_path / "none") == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: no results in {tmp_path / 'none'}; make some with: note-tta reproduce")
     assert error.count("\n") == 1
 
 
-def test_results_of_another_version_are_one_line_and_exit_code_2(results, monkeypatch, capsys):
+def test_results_of_another_version_are_one_line_and_exit_code_2(results, program, capsys):
     path = next(results.glob("*.json"))
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 7'))
-    assert call(monkeypatch, "report", results) == 2
+    assert program("report", results) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {path} is of result schema 7, this version of note-tta reads 1")
     assert error.count("\n") == 1

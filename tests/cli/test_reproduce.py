@@ -3,43 +3,19 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 
 from note_tta.checkpoint import save_checkpoint
-from note_tta.cli import main
 from note_tta.cli._variadic import spread
-from note_tta.experiments import runner
 from note_tta.experiments.catalog import EXPERIMENTS
-from note_tta.experiments.schedule import Failure
 from note_tta.experiments.store import Store
-from note_tta.experiments.worker import Worker
 from note_tta.models import build_model
 
 PROGRAM = [sys.executable, "-c", "from note_tta.cli import main; main()", "reproduce"]
 TIMES = ("seconds", "samples_per_second", "latency_ms")
-
-
-class Here:
-    """A backend in this process."""
-
-    lanes = 1
-
-    def __init__(self, settings, workers=None, ray=None):
-        self.worker = Worker(settings)
-
-    def submit(self, lane, cell):
-        self.cell = cell
-
-    def wait(self):
-        try:
-            return 0, self.worker.run(self.cell)
-        except (ValueError, OSError) as error:
-            return 0, Failure(str(error))
-
-    def close(self):
-        pass
 
 
 @pytest.fixture
@@ -62,20 +38,9 @@ def hapt(tmp_path):
 
 
 @pytest.fixture
-def call(monkeypatch, tmp_path):
-    """Run `note-tta reproduce` in this process; its exit code."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runner, "make_backend", Here)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["note-tta", "reproduce", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as stop:
-            return stop.code or 0
-        return 0
-
-    return run
+def call(program):
+    """Run `note-tta reproduce`; its exit code."""
+    return partial(program, "reproduce")
 
 
 def test_the_list_has_one_line_an_experiment_with_its_datasets(call, capsys):

@@ -1,15 +1,11 @@
 import json
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
 from note_tta.checkpoint import save_checkpoint
-from note_tta.cli import main
-from note_tta.experiments import runner
-from note_tta.experiments.schedule import Failure
 from note_tta.experiments.store import Store
-from note_tta.experiments.worker import Worker
 from note_tta.models import build_model
 
 MODEL = """
@@ -21,43 +17,10 @@ def make_model():
 """
 
 
-class Here:
-    """A backend in this process."""
-
-    lanes = 1
-
-    def __init__(self, settings, workers=None, ray=None):
-        self.worker = Worker(settings)
-
-    def submit(self, lane, cell):
-        self.cell = cell
-
-    def wait(self):
-        try:
-            return 0, self.worker.run(self.cell)
-        except (ValueError, OSError) as error:
-            return 0, Failure(str(error))
-
-    def close(self):
-        pass
-
-
 @pytest.fixture
-def call(monkeypatch, tmp_path):
-    """Run `note-tta run` in an empty folder; its exit code."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runner, "make_backend", Here)
-    monkeypatch.setenv("NOTE_TTA_DATA", str(tmp_path / "data"))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["note-tta", "run", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as stop:
-            return stop.code or 0
-        return 0
-
-    return run
+def call(program):
+    """Run `note-tta run`; its exit code."""
+    return partial(program, "run")
 
 
 @pytest.fixture

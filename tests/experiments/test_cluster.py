@@ -3,28 +3,15 @@
 import os
 import signal
 
-import numpy as np
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed")
 
-from note_tta.experiments.cell import Cell
 from note_tta.experiments.cluster import RayPool
 from note_tta.experiments.schedule import Failure, Lost, schedule
 from note_tta.experiments.worker import Settings, Worker
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-
-@pytest.fixture
-def stream(tmp_path):
-    """Cells that are quick to compute: the stream of a small npz file."""
-    np.savez(tmp_path / "data.npz", x=np.zeros((120, 4), np.float32), y=np.arange(120) % 3)
-
-    def cell(seed=0, domain="all"):
-        return Cell(str(tmp_path / "data.npz"), domain, "stream", "dirichlet", delta=0.1, seed=seed)
-
-    return cell
 
 
 @pytest.fixture

@@ -5,25 +5,12 @@ import signal
 import threading
 import time
 
-import numpy as np
 import pytest
 
-from note_tta.experiments.cell import Cell
 from note_tta.experiments.pool import ProcessPool, available_cores
 from note_tta.experiments.schedule import Failure, Lost, schedule
 from note_tta.experiments.store import Record
 from note_tta.experiments.worker import Settings, Worker
-
-
-@pytest.fixture
-def stream(tmp_path):
-    """Cells that are quick to compute: the stream of a small npz file."""
-    np.savez(tmp_path / "data.npz", x=np.zeros((120, 4), np.float32), y=np.arange(120) % 3)
-
-    def cell(seed=0, domain="all"):
-        return Cell(str(tmp_path / "data.npz"), domain, "stream", "dirichlet", delta=0.1, seed=seed)
-
-    return cell
 
 
 @pytest.fixture

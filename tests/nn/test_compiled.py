@@ -1,0 +1,114 @@
+"""IABN under PyTorch's compilers and exporters, copied and pickled."""
+
+import copy
+import io
+import pickle
+import shutil
+
+import pytest
+import torch
+from torch import nn
+
+from note_tta.nn import IABN1d, IABN2d, IABN3d, native
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), IABN2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), IABN2d(8), nn.Flatten(1)
+    )
+
+
+def compiled_equals_eager(backend):
+    torch._dynamo.reset()
+    x = torch.randn(4, 3, 12, 12, generator=torch.Generator().manual_seed(3)) * 2 + 1
+    for training in (False, True):
+        eager = network().train(training)
+        fast = torch.compile(copy.deepcopy(eager), fullgraph=True, backend=backend)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), eager(x), atol=1e-5, rtol=1e-5)
+        for model in (eager, fast):
+            model(x).square().sum().backward()
+        for a, b in zip(fast.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad, atol=1e-3, rtol=1e-3)
+        for a, b in zip(fast.buffers(), eager.buffers(), strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_compile_keeps_one_graph():
+    compiled_equals_eager("aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+def test_compile_by_inductor():
+    compiled_equals_eager("inductor")
+
+
+@pytest.mark.skipif(not native.kernel().active, reason=f"no kernel: {native.kernel().reason}")
+def test_compiled_code_calls_the_operator():
+    nodes = []
+
+    def backend(graph, _):
+        nodes.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    torch._dynamo.reset()
+    model = network().eval()
+    with torch.no_grad():
+        torch.compile(model, fullgraph=True, backend=backend)(torch.randn(2, 3, 12, 12))
+    assert sum("iabn_infer" in node for node in nodes) == 2
+
+
+def test_transforms_inside_compiled_code_take_the_formula():
+    torch._dynamo.reset()
+    x, layer = torch.randn(3, 4, 5, 5), IABN2d(4).eval()
+    for transformed in (
+        torch.func.grad(lambda x: layer(x).square().sum()),
+        torch.func.vmap(lambda sample: layer(sample[None])[0]),
+    ):
+        fast = torch.compile(transformed, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(fast(x), transformed(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export(strict):
+    model, x = network().eval(), torch.randn(2, 3, 12, 12)
+    exported = torch.export.export(model, (x,), strict=strict)
+    torch.testing.assert_close(exported.module()(x), model(x), atol=1e-5, rtol=1e-5)
+
+
+def test_tracing_takes_the_formula():
+    model, x = network().eval(), torch.randn(2, 3, 12, 12)
+    traced = torch.jit.trace(model, x)
+    assert "note_tta::" not in str(traced.inlined_graph)
+    other = torch.randn(2, 3, 12, 12)
+    torch.testing.assert_close(traced(other), model(other), atol=1e-5, rtol=1e-5)
+
+
+def test_onnx_export_takes_the_formula(tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    torch.onnx.export(
+        network().eval(), (torch.randn(2, 3, 12, 12),), str(tmp_path / "model.onnx"), dynamo=True
+    )
+    assert b"note_tta::" not in (tmp_path / "model.onnx").read_bytes()
+
+
+def test_layers_copy_and_pickle():
+    for model, x in (
+        (network(), torch.randn(2, 3, 12, 12)),
+        (IABN1d(4), torch.randn(2, 4, 9)),
+        (IABN3d(4), torch.randn(2, 4, 3, 3, 3)),
+    ):
+        model(x)
+        model.eval()
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        for twin in (
+            copy.deepcopy(model),
+            pickle.loads(pickle.dumps(model)),
+            torch.load(file, weights_only=False),
+        ):
+            assert torch.equal(twin(x), model(x))
