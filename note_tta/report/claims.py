@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from ..experiments.catalog import BASELINES, CORRELATED, METHOD_ROWS, TITLES, VARIANTS, Point
 from ..experiments.paper import paper_number
 from .results import Results, Score, Setup
-from .tables import stream_title
+from .tables import coverage_text, stream_title, usual
 from .text import number
 
 __all__ = ["CLAIMS", "Claim", "Ordering", "check_claims", "orderings"]
@@ -56,27 +56,50 @@ class Ordering:
     Attributes:
         subject: The dataset, the stream and the setup.
         ours: Names with errors, lowest first.
+        apart: Those that are over other samples, domains or seeds, so that they have no place in the order.
         paper: The same for the paper, of the rows that both have; empty where it has none.
         agreement: Spearman's rank correlation of the two, None where there is nothing to compare.
     """
 
     subject: str
     ours: tuple[str, ...]
+    apart: tuple[str, ...]
     paper: tuple[str, ...]
     agreement: float | None
+
+
+class _Part(NamedTuple):
+    """One comparison of a claim: `lower` should have the lower error of the two."""
+
+    lower: str
+    higher: str
+    low: Score
+    high: Score
+    over: str
+
+    @property
+    def holds(self) -> bool:
+        return self.low.number.mean < self.high.number.mean
 
 
 class _Numbers:
     """The errors of one dataset and setup; two rows are compared over what both have."""
 
     def __init__(self, results: Results, dataset: str, setup: Setup) -> None:
-        self._results, self._dataset, self._setup = results, dataset, setup
+        self._results, self._setup, self.dataset = results, setup, dataset
 
-    def pair(
-        self, one: str, other: str, streams: tuple[str, str] = ("correlated", "correlated")
-    ) -> tuple[Score, Score] | None:
-        rows = (one, Point(streams[0])), (other, Point(streams[1]))
-        return self._results.pair(self._dataset, self._setup, *rows)
+    def part(
+        self, lower: str, higher: str, streams: tuple[str, str] = ("correlated", "correlated")
+    ) -> _Part | None:
+        rows = (lower, Point(streams[0])), (higher, Point(streams[1]))
+        pair = self._results.pair(self.dataset, self._setup, *rows)
+        if pair is None:
+            return None
+        low, high = pair
+        shared = low.coverage
+        if shared.samples != high.coverage.samples:
+            shared = shared._replace(samples=None)
+        return _Part(lower, higher, low, high, coverage_text(self.dataset, shared, brief=True))
 
 
 def check_claims(results: Results) -> list[Claim]:
@@ -106,95 +129,91 @@ def check_claims(results: Results) -> list[Claim]:
 
 def orderings(results: Results) -> list[Ordering]:
     """The order of the methods in each column, ours beside the paper's."""
-    found = []
-    for dataset in TITLES:
-        for setup in results.setups(dataset):
-            for stream in ("correlated", "iid"):
-                rows = [*METHOD_ROWS, *(["note_iid"] if stream == "iid" else [])]
-                ours = {row: results.score(dataset, setup, row, Point(stream)) for row in rows}
-                errors = {row: score.number.mean for row, score in ours.items() if score}
-                if len(errors) < 2:
-                    continue
-                paper = {row: value.mean for row in errors if (value := paper_number(dataset, stream, row))}
-                label = setup.label(dataset)
-                subject = f"{TITLES[dataset]}, {stream_title(stream, dataset).lower()}"
-                found.append(
-                    Ordering(
-                        subject + (f" · {label}" if label else ""),
-                        _ranked(errors),
-                        _ranked(paper) if len(paper) > 1 else (),
-                        _rank_correlation({row: errors[row] for row in paper}, paper)
-                        if len(paper) > 2
-                        else None,
-                    )
-                )
-    return found
+    columns = [
+        (dataset, setup, stream)
+        for dataset in TITLES
+        for setup in results.setups(dataset)
+        for stream in ("correlated", "iid")
+    ]
+    orders = (_ordering(results, *column) for column in columns)
+    return [order for order in orders if order]
+
+
+def _ordering(results: Results, dataset: str, setup: Setup, stream: str) -> Ordering | None:
+    """The order of a column; a method that is over other samples than most has no place in it."""
+    rows = [*METHOD_ROWS, *(["note_iid"] if stream == "iid" else [])]
+    found = {row: results.score(dataset, setup, row, Point(stream)) for row in rows}
+    scores = {row: score for row, score in found.items() if score}
+    if len(scores) < 2:
+        return None
+    shared = usual([score.coverage for score in scores.values()])
+    errors = {row: score.number.mean for row, score in scores.items() if score.coverage == shared}
+    paper = {row: value.mean for row in errors if (value := paper_number(dataset, stream, row))}
+    label = setup.label(dataset)
+    return Ordering(
+        f"{TITLES[dataset]}, {stream_title(stream, dataset).lower()}" + (f" · {label}" if label else ""),
+        _ranked(errors),
+        tuple(
+            f"{_said(row, score, score)} ({coverage_text(dataset, score.coverage, brief=True)})"
+            for row, score in scores.items()
+            if row not in errors
+        ),
+        _ranked(paper) if len(paper) > 1 else (),
+        _rank_correlation({row: errors[row] for row in paper}, paper) if len(paper) > 2 else None,
+    )
 
 
 def _batch_methods_break(numbers: _Numbers) -> tuple[Verdict, str]:
-    pairs = {row: numbers.pair(row, "source") for row in ("bn_stats", "pl", "tent", "cotta")}
-    return _all({row: pair and _Part("source", row, pair[1], pair[0]) for row, pair in pairs.items()})
+    return _all({row: numbers.part("source", row) for row in ("bn_stats", "pl", "tent", "cotta")})
 
 
 def _note_is_best(numbers: _Numbers) -> tuple[Verdict, str]:
-    pairs = {row: numbers.pair("note", row) for row in BASELINES}
-    return _all({row: pair and _Part("note", row, *pair) for row, pair in pairs.items()})
+    return _all({row: numbers.part("note", row) for row in BASELINES})
 
 
 def _note_is_steady(numbers: _Numbers) -> tuple[Verdict, str]:
-    pair = numbers.pair("note", "note", ("correlated", "iid"))
-    if pair is None:
+    part = numbers.part("note", "note", ("correlated", "iid"))
+    if part is None:
         return "not measured", "NOTE on both streams is not there"
-    gap = abs(pair[0].number.mean - pair[1].number.mean)
-    text = f"{number(pair[0].number)} correlated, {number(pair[1].number)} i.i.d.: {gap:.1f} points apart"
-    return ("held" if gap < STEADY_POINTS else "not held"), text
+    gap = abs(part.low.number.mean - part.high.number.mean)
+    both = f"{number(part.low.number)} correlated, {number(part.high.number)} i.i.d."
+    return ("held" if gap < STEADY_POINTS else "not held"), f"{both}: {gap:.1f} points apart ({part.over})"
 
 
 def _parts_help(numbers: _Numbers) -> tuple[Verdict, str]:
     wanted = (("iabn", "source"), ("pbrs", "source"), ("note", "iabn"), ("note", "pbrs"))
     titles = {row: _TOGETHER.get(row, VARIANTS[row].title) for row in ("source", "iabn", "pbrs", "note")}
-    pairs = {f"{titles[a]} against {titles[b]}": (a, b, numbers.pair(a, b)) for a, b in wanted}
-    return _all({name: pair and _Part(a, b, *pair, _TOGETHER) for name, (a, b, pair) in pairs.items()})
+    parts = {f"{titles[a]} against {titles[b]}": numbers.part(a, b) for a, b in wanted}
+    return _all(parts, _TOGETHER)
 
 
 def _pbrs_against_rs(numbers: _Numbers) -> tuple[Verdict, str]:
-    pair = numbers.pair("note", "iabn_rs")
-    if pair is None:
+    part = numbers.part("note", "iabn_rs")
+    if part is None:
         return "not measured", "IABN+RS is not there"
-    held = round(pair[0].number.mean, 1) <= round(pair[1].number.mean, 1)
-    return ("held" if held else "not held"), _told([_Part("note", "iabn_rs", *pair, _TOGETHER)])
+    held = round(part.low.number.mean, 1) <= round(part.high.number.mean, 1)
+    text = _told([part], _TOGETHER)
+    papers = [paper_number(numbers.dataset, "correlated", row) for row in ("note", "iabn_rs")]
+    if papers[0] and papers[1]:
+        text += f"; the paper's own: {number(papers[0])} against {number(papers[1])}"
+    return ("held" if held else "not held"), text
 
 
 def _note_iid_competes(numbers: _Numbers) -> tuple[Verdict, str]:
-    pairs = {row: numbers.pair("note_iid", row, ("iid", "iid")) for row in BASELINES}
-    measured = {row: pair for row, pair in pairs.items() if pair}
+    parts = {row: numbers.part("note_iid", row, ("iid", "iid")) for row in BASELINES}
+    measured = {row: part for row, part in parts.items() if part}
     if not measured:
         return "not measured", "NOTE* or the baselines on an i.i.d. stream are not there"
-    best = min(measured, key=lambda row: measured[row][1].number.mean)
-    pair = measured[best]
-    gap = pair[0].number.mean - pair[1].number.mean
-    ours, theirs = _said("note_iid", *pair), _said(best, pair[1], pair[0])
-    text = f"{ours}, the best baseline {theirs}: {gap:+.1f} points"
+    part = min(measured.values(), key=lambda part: part.high.number.mean)
+    gap = part.low.number.mean - part.high.number.mean
+    ours, theirs = _said("note_iid", part.low, part.high), _said(part.higher, part.high, part.low)
+    text = f"{ours}, the best baseline {theirs}: {gap:+.1f} points ({part.over})"
     missing = [VARIANTS[row].title for row in BASELINES if row not in measured]
     text += f" (not measured: {', '.join(missing)})" if missing else ""
     return ("held" if gap <= COMPETITIVE_POINTS else "not held"), text.replace("-", "−")
 
 
-class _Part(NamedTuple):
-    """One comparison of a claim: `lower` should have the lower error of the two."""
-
-    lower: str
-    higher: str
-    low: Score
-    high: Score
-    names: dict[str, str] | None = None
-
-    @property
-    def holds(self) -> bool:
-        return self.low.number.mean < self.high.number.mean
-
-
-def _all(parts: dict[str, _Part | None]) -> tuple[Verdict, str]:
+def _all(parts: dict[str, _Part | None], names: dict[str, str] | None = None) -> tuple[Verdict, str]:
     """Held where every part holds; what contradicts is told first, what is missing last."""
     against = [part for part in parts.values() if part and not part.holds]
     for_it = [part for part in parts.values() if part and part.holds]
@@ -202,19 +221,23 @@ def _all(parts: dict[str, _Part | None]) -> tuple[Verdict, str]:
         VARIANTS[name].title if name in VARIANTS else name for name, part in parts.items() if part is None
     ]
     verdict: Verdict = "not held" if against else "not measured" if missing else "held"
-    words = [f"against it: {_told(against)}"] if against else []
-    words += [_told(for_it)] if for_it else []
+    words = [f"against it: {_told(against, names)}"] if against else []
+    words += [_told(for_it, names)] if for_it else []
     words += [f"not measured: {', '.join(missing)}"] if missing else []
     return verdict, ". ".join(words)
 
 
-def _told(parts: list[_Part]) -> str:
-    """The numbers, those that share a side put together: `NOTE 21.1 against Source 42.3, TENT 76.4`."""
-    by_lower: dict[str, list[str]] = {}
+def _told(parts: list[_Part], names: dict[str, str] | None = None) -> str:
+    """Numbers, put together by the side they share: `NOTE 21.1 against Source 42.3, TENT 76.4 (seed 0)`."""
+    together: dict[str, dict[str, list[str]]] = {}
     for part in parts:
-        low = _said(part.lower, part.low, part.high, part.names)
-        by_lower.setdefault(low, []).append(_said(part.higher, part.high, part.low, part.names))
-    return "; ".join(f"{low} against {', '.join(highs)}" for low, highs in by_lower.items())
+        low = _said(part.lower, part.low, part.high, names)
+        high = _said(part.higher, part.high, part.low, names)
+        together.setdefault(part.over, {}).setdefault(low, []).append(high)
+    return "; ".join(
+        "; ".join(f"{low} against {', '.join(highs)}" for low, highs in sides.items()) + f" ({over})"
+        for over, sides in together.items()
+    )
 
 
 def _said(row: str, score: Score, other: Score, names: dict[str, str] | None = None) -> str:
@@ -222,7 +245,7 @@ def _said(row: str, score: Score, other: Score, names: dict[str, str] | None = N
     name = (names or {}).get(row, VARIANTS[row].title)
     here = score.coverage.samples
     over = "" if here == other.coverage.samples or here is None else f" (first {here:,} samples)"
-    return f"{name} {score.number.mean:.1f}{over}"
+    return f"{name} {number(score.number)}{over}"
 
 
 def _ranked(errors: dict[str, float]) -> tuple[str, ...]:

@@ -71,6 +71,10 @@ def _orders(orders: Sequence[Ordering]) -> list[str]:
             "",
             f"- ours: {' < '.join(order.ours)}".replace("*", r"\*"),
         ]
+        if order.apart:
+            lines.append(
+                f"- over other samples, so without a place: {', '.join(order.apart)}".replace("*", r"\*")
+            )
         if order.paper:
             lines.append(f"- the paper's: {' < '.join(order.paper)}".replace("*", r"\*"))
     return lines

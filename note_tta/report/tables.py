@@ -10,7 +10,17 @@ from ..experiments.catalog import CORRELATED, TITLES, Experiment
 from ..experiments.paper import Number
 from .results import Coverage
 
-__all__ = ["Column", "Entry", "Row", "Table", "coverage_text", "domain_title", "finish", "stream_title"]
+__all__ = [
+    "Column",
+    "Entry",
+    "Row",
+    "Table",
+    "coverage_text",
+    "domain_title",
+    "finish",
+    "stream_title",
+    "usual",
+]
 
 DOMAINS = {
     "cifar10": 15,
@@ -127,25 +137,37 @@ def domain_title(dataset: str, domain: str) -> str:
     return "JPEG" if words == "jpeg" else words.capitalize()
 
 
-def coverage_text(dataset: str, coverage: Coverage) -> str:
+def coverage_text(dataset: str, coverage: Coverage, *, brief: bool = False) -> str:
     """What a mean was taken over, where that is less than everything; else the seeds alone.
+
+    Args:
+        dataset: The domains are of.
+        coverage: Of the mean.
+        brief: Leave out the names of the domains and whether they were regenerated.
 
     Example:
         >>> coverage_text("cifar10", Coverage(500, ("fog", "frost"), (0, 1, 2)))
         'first 500 samples of each domain, 2 of 15 domains (Fog, Frost), seeds 0–2'
-        >>> coverage_text("hapt", Coverage(None, (), (0,), regenerated=True))
-        'regenerated, seed 0'
+        >>> coverage_text("cifar10", Coverage(500, ("fog", "frost"), (0,), regenerated=True), brief=True)
+        'first 500 samples of each domain, 2 of 15 domains, seed 0'
     """
-    words = ["regenerated"] if coverage.regenerated else []
+    words = ["regenerated"] if coverage.regenerated and not brief else []
     if coverage.samples is not None:
         words.append(f"first {coverage.samples:,} samples of each domain")
     domains = [name for name in coverage.domains if name not in ("train", "test")]
     whole = DOMAINS.get(dataset, len(domains))
     if domains and len(domains) < whole:
         names = ", ".join(domain_title(dataset, name) for name in domains)
-        words.append(f"{len(domains)} of {whole} domains ({names})")
+        words.append(f"{len(domains)} of {whole} domains" + ("" if brief else f" ({names})"))
     words.append(_seeds(coverage.seeds))
     return ", ".join(words)
+
+
+def usual(coverages: Sequence[Coverage]) -> Coverage:
+    """The coverage that most have; of several, the one over most domains."""
+    found = Counter(coverages)
+    most = max(found.values())
+    return max((c for c, n in found.items() if n == most), key=lambda c: (len(c.domains), str(c)))
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -184,20 +206,17 @@ def finish(
         column_entries = [
             line[i] for line in entries.values() for i, own in enumerate(subjects) if own == name
         ]
-        found = Counter(entry.coverage for entry in column_entries if entry.coverage)
+        found = [entry.coverage for entry in column_entries if entry.coverage]
         if name and found:
-            most = max(found.values())
-            common[name] = max(
-                (c for c, n in found.items() if n == most), key=lambda c: (len(c.domains), str(c))
-            )
+            common[name] = usual(found)
     footnotes: list[str] = []
     rows = []
     for row, line in entries.items():
         marked = []
         for i, entry in enumerate(line):
             note = 0
-            usual = common.get(subjects[i])
-            if entry.coverage and usual and not _alike(entry.coverage, usual):
+            shared = common.get(subjects[i])
+            if entry.ours and entry.coverage and shared and not _alike(entry.coverage, shared):
                 text = coverage_text(subjects[i], entry.coverage)
                 if text not in footnotes:
                     footnotes.append(text)
@@ -228,15 +247,29 @@ def _alike(one: Coverage, other: Coverage) -> bool:
 
 
 def _is_best(entry: Entry, entries: dict[str, list[Entry]], i: int) -> bool:
-    values = [round(line[i].ours.mean, 1) for line in entries.values() if line[i].ours]  # type: ignore[union-attr]
-    return entry.ours is not None and len(values) > 1 and round(entry.ours.mean, 1) == min(values)
+    """Whether it is the lowest of its column; one that is over other samples than most is not compared."""
+    column = [line[i] for line in entries.values() if line[i].ours]
+    coverages = [other.coverage for other in column if other.coverage]
+    shared = usual(coverages) if coverages else None
+    values = [round(other.ours.mean, 1) for other in column if other.ours and _comparable(other, shared)]
+    return (
+        entry.ours is not None
+        and _comparable(entry, shared)
+        and len(values) > 1
+        and round(entry.ours.mean, 1) == min(values)
+    )
 
 
 def _is_worse(entry: Entry, entries: dict[str, list[Entry]], row: str, i: int) -> bool:
-    source = entries["source"][i].ours if "source" in entries else None
-    if entry.ours is None or source is None or row == "source":
+    """Whether it is above Source, where both are over the same samples."""
+    source = entries["source"][i] if "source" in entries else Entry(None)
+    if entry.ours is None or source.ours is None or row == "source":
         return False
-    return round(entry.ours.mean, 1) > round(source.mean, 1)
+    return _comparable(entry, source.coverage) and round(entry.ours.mean, 1) > round(source.ours.mean, 1)
+
+
+def _comparable(entry: Entry, coverage: Coverage | None) -> bool:
+    return entry.coverage is None or coverage is None or _alike(entry.coverage, coverage)
 
 
 def _slug(text: str) -> str:

@@ -13,7 +13,7 @@ NONE = "–"
 WORSE = "▲"
 LEGEND = (
     "Error in percent: ours (the paper's, difference); **lowest** of ours in its column; "
-    f"{WORSE} worse than Source."
+    f"{WORSE} worse than Source. Only errors over the same samples are so compared."
 )
 
 

@@ -16,7 +16,7 @@ PAPER = {  # CIFAR10-C in Tables 1 and 3: correlated, i.i.d.
     "note_iid": (None, 17.6),
     "iabn": (24.6, 24.6),
     "pbrs": (27.5, 25.8),
-    "iabn_rs": (21.5, 20.7),
+    "iabn_rs": (20.5, 20.7),
 }
 
 
@@ -40,8 +40,9 @@ def verdicts(fakes, **options):
     return {claim.id: claim.verdict for claim in check_claims(results(fakes, **options))}
 
 
-def test_the_papers_own_numbers_hold_every_claim(fakes):
-    assert verdicts(fakes) == dict.fromkeys(CLAIMS, "held")
+def test_the_papers_own_numbers_hold_every_claim_but_pbrs_against_rs(fakes):
+    """On this dataset the paper's plain reservoir is ahead too; PBRS is on CIFAR100-C and on average."""
+    assert verdicts(fakes) == {**dict.fromkeys(CLAIMS, "held"), "v": "not held"}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,6 @@ def test_the_papers_own_numbers_hold_every_claim(fakes):
         ("iii", {"note": (21.1, 17.0)}),
         ("iv", {"pbrs": (43.0, 25.8)}),
         ("iv", {"iabn": (20.0, 24.6)}),
-        ("v", {"iabn_rs": (20.9, 20.7)}),
         ("vi", {"note_iid": (None, 18.9)}),
     ],
 )
@@ -77,13 +77,46 @@ def test_a_recorded_stream_has_no_iid_twin(fakes):
 def test_what_contradicts_is_told_first(fakes):
     claim = check_claims(results(fakes, lame=(20.0, 44.1), without=["pl"]))[1]
     assert claim.evidence == (
-        "against it: NOTE 21.1 against LAME 20.0. "
-        "NOTE 21.1 against Source 42.3, BN Stats 73.4, ONDA 63.6, TENT 76.4, CoTTA 75.5. not measured: PL"
+        "against it: NOTE 21.1 against LAME 20.0 (3 of 15 domains, seed 0). NOTE 21.1 against Source 42.3, "
+        "BN Stats 73.4, ONDA 63.6, TENT 76.4, CoTTA 75.5 (3 of 15 domains, seed 0). not measured: PL"
     )
 
 
-def test_pbrs_may_tie_with_rs(fakes):
-    assert verdicts(fakes, iabn_rs=(21.12, 20.7))["v"] == "held"
+def test_pbrs_may_tie_with_rs_and_the_papers_own_are_beside(fakes):
+    claims = {claim.id: claim for claim in check_claims(results(fakes, iabn_rs=(21.12, 20.7)))}
+    assert claims["v"].verdict == "held"
+    assert claims["v"].evidence == (
+        "IABN+PBRS 21.1 against IABN+RS 21.1 (3 of 15 domains, seed 0); "
+        "the paper's own: 21.1 ± 0.6 against 20.5 ± 1.5"
+    )
+
+
+def fewer(fakes, row, stream, error):
+    """A row over two domains' first 500 samples."""
+    cells = fakes.cells("table1", datasets=["cifar10"], seeds=(0,), rows=[row], samples=500)
+    return [
+        fakes.record(cell, error)
+        for cell in cells
+        if cell.stream == stream and cell.domain in ("fog", "gaussian_noise")
+    ]
+
+
+def test_evidence_says_what_it_is_over(fakes):
+    records = results(fakes, without=["cotta"]).records
+    short = fewer(fakes, "cotta", "dirichlet", 50.0) + fewer(fakes, "source", "dirichlet", 44.0)
+    claim = check_claims(Results([*records, *short]))[0]
+    assert claim.evidence == (
+        "Source 42.3 against BN Stats 73.4, PL 75.4, TENT 76.4 (3 of 15 domains, seed 0); "
+        "Source 44.0 against CoTTA 50.0 (first 500 samples of each domain, 2 of 15 domains, seed 0)"
+    )
+
+
+def test_what_is_over_other_samples_has_no_place_in_the_order(fakes):
+    records = results(fakes, without=["cotta"]).records
+    order = orderings(Results([*records, *fewer(fakes, "cotta", "dirichlet", 50.0)]))[0]
+    assert [line.split()[0] for line in order.ours] == ["NOTE", "LAME", "Source", "ONDA", "BN", "PL", "TENT"]
+    assert order.apart == ("CoTTA 50.0 (first 500 samples of each domain, 2 of 15 domains, seed 0)",)
+    assert order.ours == order.paper
 
 
 def test_the_order_is_compared_with_the_papers(fakes):

@@ -120,6 +120,17 @@ def test_a_row_measured_on_less_has_a_footnote(fakes):
     assert table.footnotes[0].startswith("first 2,000 samples of each domain")
 
 
+@pytest.mark.parametrize("error", [1.0, 99.0])
+def test_a_row_measured_on_less_is_neither_the_lowest_nor_worse_than_source(fakes, error):
+    cells = fakes.cells("table1", datasets=["cifar10"], seeds=(0,))
+    short = [replace(c, samples=2000) for c in cells if c.method == "cotta"]
+    whole = [fakes.record(c) for c in cells if c.method != "cotta"]
+    records = [*whole, *(fakes.record(c, error) for c in short)]
+    (table,) = make_tables(EXPERIMENTS["table1"], Results(records))
+    assert not row(table, "CoTTA")[0].best and not row(table, "CoTTA")[0].worse
+    assert row(table, "NOTE")[0].best and row(table, "TENT")[0].worse
+
+
 def test_no_average_over_datasets_that_are_not_all_there(fakes):
     cells = fakes.cells("table2", datasets=["kitti", "harth"], seeds=(0,))
     cells = [c for c in cells if not (c.dataset == "harth" and c.method == "pl")]
