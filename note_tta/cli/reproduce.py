@@ -36,7 +36,7 @@ def reproduce(
     model: Annotated[str | None, typer.Option(help="Backbone; by default the paper's.")] = None,
     width: Annotated[int | None, typer.Option(help="Channels of the backbone's first stage.")] = None,
     data_option: Annotated[
-        list[str] | None, typer.Option(help="Of the dataset, such as severity=3 or rotation=x90.")
+        list[str] | None, typer.Option(help="Of the dataset, such as severity=3 or imbalance=10.")
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of results, one file a cell.")] = Path("results"),
     models: Annotated[Path | None, typer.Option(help="Source models; by default <data root>/models.")] = None,

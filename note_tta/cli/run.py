@@ -51,7 +51,9 @@ def run(
     set_option: Annotated[
         list[str] | None, typer.Option("--set", help="Of the method or of IABN, such as lr=5e-4 or alpha=2.")
     ] = None,
-    data_option: Annotated[list[str] | None, typer.Option(help="Of the dataset, such as severity=3.")] = None,
+    data_option: Annotated[
+        list[str] | None, typer.Option(help="Of the dataset, such as severity=3 or imbalance=10.")
+    ] = None,
     results: Annotated[Path, typer.Option(help="Folder of results, one file a cell.")] = Path("results"),
     models: Annotated[Path | None, typer.Option(help="Source models; by default <data root>/models.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Where the datasets are.")] = None,

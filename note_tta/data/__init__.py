@@ -51,8 +51,8 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
     Args:
         name: one of `DATASETS`.
         root: the data root; see `resolve_root`.
-        **options: what that dataset takes: `severity` (cifar10, cifar100, imagenet), `rate` (kitti),
-            `rotation` (hapt), `seed` (digits).
+        **options: what that dataset takes: `severity` (cifar10, cifar100, imagenet), `imbalance` (cifar10,
+            cifar100, mnist), `rate` (kitti), `rotation` (hapt), `seed` (digits).
 
     Raises:
         MissingData: nothing of the dataset is in the data root.

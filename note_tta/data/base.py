@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -137,6 +137,15 @@ class Dataset:
             known = ", ".join(self.openers)
             raise ValueError(f"{self.name} has no domain {name!r}; it has: {known}")
         return self.openers[name]()
+
+    def with_targets(self, change: Callable[[Domain], Domain]) -> Dataset:
+        """The same dataset with every target domain changed when it is opened."""
+
+        def changed(opener: Callable[[], Domain]) -> Callable[[], Domain]:
+            return lambda: change(opener())
+
+        targets = {name: changed(self.openers[name]) for name in self.targets}
+        return replace(self, openers={**self.openers, **targets})
 
 
 def content_digest(*arrays: npt.NDArray[Any]) -> str:

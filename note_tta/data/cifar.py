@@ -28,6 +28,7 @@ from .base import (
     load_array,
 )
 from .corruptions.names import CORRUPTIONS, SEVERITIES, check_severity
+from .imbalance import thin_out
 from .manifest import Manifest
 from .pickles import read_pickled_dict
 
@@ -62,8 +63,8 @@ _LAYOUT: dict[str, dict[str, Any]] = {
 }
 
 
-def open_cifar(root: Path, name: str, *, severity: int = 5) -> Dataset:
-    """Open CIFAR-10 or CIFAR-100 with its fifteen corruptions at one severity."""
+def open_cifar(root: Path, name: str, *, severity: int = 5, imbalance: float = 1) -> Dataset:
+    """Open CIFAR-10 or CIFAR-100 with its fifteen corruptions at one severity, all classes alike or not."""
     check_severity(severity)
     layout = _LAYOUT[name]
     places = [root / layout["clean"], root / layout["corrupted"], root / f"{layout['corrupted']}-regenerated"]
@@ -74,7 +75,7 @@ def open_cifar(root: Path, name: str, *, severity: int = 5) -> Dataset:
     }
     for corruption in CORRUPTIONS:
         openers[corruption] = partial(_corrupted_domain, root, name, corruption, severity)
-    return Dataset(
+    dataset = Dataset(
         name=name,
         title=f"{layout['corrupted'].replace('-', '', 1)}",
         classes=layout["classes"],
@@ -83,6 +84,7 @@ def open_cifar(root: Path, name: str, *, severity: int = 5) -> Dataset:
         stream="dirichlet",
         openers=openers,
     )
+    return thin_out(dataset, imbalance)
 
 
 def read_clean(root: Path, name: str, split: str) -> tuple[npt.NDArray[np.uint8], IntArray]:

@@ -25,6 +25,7 @@ from .base import (
     load_array,
 )
 from .corruptions.names import MNIST_CORRUPTIONS
+from .imbalance import thin_out
 from .manifest import Manifest
 
 _PREFIX = {"train": "train", "test": "t10k"}
@@ -32,8 +33,8 @@ _LARGEST_IDX = 1 << 28  # 256 MB: five times MNIST's training images; more is no
 MNIST_SEVERITY = 1  # MNIST-C has one severity; its manifest lists it as 1
 
 
-def open_mnist(root: Path) -> Dataset:
-    """Open MNIST with the fifteen corruptions of MNIST-C."""
+def open_mnist(root: Path, *, imbalance: float = 1) -> Dataset:
+    """Open MNIST with the fifteen corruptions of MNIST-C, all classes alike or not."""
     published, regenerated = corrupted_folders(root)
     places = [*_raw_folders(root), published, regenerated]
     if not any(place.is_dir() for place in places):
@@ -43,7 +44,7 @@ def open_mnist(root: Path) -> Dataset:
     }
     for corruption in MNIST_CORRUPTIONS:
         openers[corruption] = partial(_corrupted_domain, root, corruption)
-    return Dataset(
+    dataset = Dataset(
         name="mnist",
         title="MNIST-C",
         classes=tuple(str(digit) for digit in range(10)),
@@ -52,6 +53,7 @@ def open_mnist(root: Path) -> Dataset:
         stream="dirichlet",
         openers=openers,
     )
+    return thin_out(dataset, imbalance)
 
 
 def read_clean(root: Path, split: str) -> tuple[npt.NDArray[np.uint8], IntArray]:

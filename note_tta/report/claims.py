@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ..experiments.catalog import BASELINES, CORRELATED, METHOD_ROWS, TITLES, VARIANTS, Point
-from ..experiments.paper import paper_number
 from .results import Results, Score, Setup
 from .tables import coverage_text, stream_title, usual
 from .text import number
@@ -86,13 +85,13 @@ class _Numbers:
     """The errors of one dataset and setup; two rows are compared over what both have."""
 
     def __init__(self, results: Results, dataset: str, setup: Setup) -> None:
-        self._results, self._setup, self.dataset = results, setup, dataset
+        self._results, self.setup, self.dataset = results, setup, dataset
 
     def part(
         self, lower: str, higher: str, streams: tuple[str, str] = ("correlated", "correlated")
     ) -> _Part | None:
         rows = (lower, Point(streams[0])), (higher, Point(streams[1]))
-        pair = self._results.pair(self.dataset, self._setup, *rows)
+        pair = self._results.pair(self.dataset, self.setup, *rows)
         if pair is None:
             return None
         low, high = pair
@@ -148,7 +147,7 @@ def _ordering(results: Results, dataset: str, setup: Setup, stream: str) -> Orde
         return None
     shared = usual([score.coverage for score in scores.values()])
     errors = {row: score.number.mean for row, score in scores.items() if score.coverage == shared}
-    paper = {row: value.mean for row in errors if (value := paper_number(dataset, stream, row))}
+    paper = {row: value.mean for row in errors if (value := setup.paper(dataset, stream, row))}
     label = setup.label(dataset)
     return Ordering(
         f"{TITLES[dataset]}, {stream_title(stream, dataset).lower()}" + (f" · {label}" if label else ""),
@@ -193,7 +192,7 @@ def _pbrs_against_rs(numbers: _Numbers) -> tuple[Verdict, str]:
         return "not measured", "IABN+RS is not there"
     held = round(part.low.number.mean, 1) <= round(part.high.number.mean, 1)
     text = _told([part], _TOGETHER)
-    papers = [paper_number(numbers.dataset, "correlated", row) for row in ("note", "iabn_rs")]
+    papers = [numbers.setup.paper(numbers.dataset, "correlated", row) for row in ("note", "iabn_rs")]
     if papers[0] and papers[1]:
         text += f"; the paper's own: {number(papers[0])} against {number(papers[1])}"
     return ("held" if held else "not held"), text

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ..data.corruptions.names import CORRUPTIONS, MNIST_CORRUPTIONS
 from ..experiments.catalog import DELTA, TITLES, Experiment, Point
-from ..experiments.paper import paper_average, paper_number
+from ..experiments.paper import paper_average
 from .results import Coverage, Results, Score, Setup, average
 from .tables import DOMAINS, Column, Entry, Table, domain_title, finish, stream_title
 
@@ -62,7 +62,8 @@ def _by_dataset(experiment: Experiment, results: Results) -> list[Table]:
             for row in experiment.rows:
                 line = [_entry(results, name, setups[name], row, Point(stream)) for name in names]
                 if len(names) > 1:
-                    mean = paper_average(experiment.datasets, stream, row) if whole else None
+                    known = whole and not any(setup.data_options for setup in setups.values())
+                    mean = paper_average(experiment.datasets, stream, row) if known else None
                     line.append(Entry(average([entry.ours for entry in line]), mean))
                 if not experiment.has(row, stream):
                     line = [Entry()] * len(line)
@@ -84,7 +85,9 @@ def _by_domain(experiment: Experiment, results: Results) -> list[Table]:
                     ablation = rows is not experiment.rows
                     own = [row for row in scores if scores[row] and (row in more or not ablation)]
                     if len(own) > (0 if ablation else 1):
-                        tables.append(_domain_table(experiment, label, dataset, stream, scores, ablation))
+                        tables.append(
+                            _domain_table(experiment, label, dataset, setup, stream, scores, ablation)
+                        )
     return tables
 
 
@@ -92,6 +95,7 @@ def _domain_table(
     experiment: Experiment,
     label: str,
     dataset: str,
+    setup: Setup,
     stream: str,
     scores: dict[str, Score | None],
     ablation: bool,
@@ -104,12 +108,12 @@ def _domain_table(
         line = [
             Entry(
                 score.by_domain.get(name) if score else None,
-                paper_number(dataset, stream, row, name),
+                setup.paper(dataset, stream, row, name),
                 coverage=score.coverage if score else None,
             )
             for name in domains
         ]
-        mean = paper_number(dataset, stream, row)
+        mean = setup.paper(dataset, stream, row)
         line.append(Entry(score.number if score else None, mean, coverage=score.coverage if score else None))
         entries[row] = line
     subject = f"{TITLES[dataset]}, {heading[0].lower()}{heading[1:]}" + (", ablation" if ablation else "")
@@ -139,7 +143,7 @@ def _of_source(experiment: Experiment, results: Results) -> list[Table]:
                     if away is not None:
                         ours = away.number if name is None else away.by_domain.get(name)
                     only = name is None or len(domains) == 1
-                    paper = paper_number(dataset, "correlated", row) if only else None
+                    paper = setup.paper(dataset, "correlated", row) if only else None
                     line.append(Entry(ours, paper, coverage=away.coverage if away else None))
                 entries[row] = line
             subjects = [dataset] * len(columns)
@@ -194,7 +198,7 @@ def _entry(
     over: Coverage | None = None,
 ) -> Entry:
     score = results.score(dataset, setup, row, point, over=over)
-    paper = paper_number(dataset, point.stream, row) if known else None
+    paper = setup.paper(dataset, point.stream, row) if known else None
     return Entry(score.number, paper, coverage=score.coverage) if score else Entry(None, paper)
 
 

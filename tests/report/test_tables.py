@@ -86,6 +86,13 @@ def test_where_the_paper_has_no_number_there_is_none(tables):
     assert all(entry == replace(entry, ours=None, paper=None) for entry in row(tables["table1"], "NOTE*")[:4])
 
 
+def test_the_papers_numbers_do_not_stand_beside_data_that_was_opened_otherwise(fakes):
+    cells = fakes.cells("table1", seeds=(0,), data_options=(("severity", 3),))
+    (table,) = make_tables(EXPERIMENTS["table1"], Results(map(fakes.record, cells)))
+    assert "severity 3" in table.caption
+    assert not any(entry.paper for line in table.rows for entry in line.entries)
+
+
 def test_the_lowest_is_marked_and_so_is_worse_than_source(tables):
     table = tables["table1"]
     best = [r.title for r in table.rows if r.entries[0].best]

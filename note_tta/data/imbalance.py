@@ -1,0 +1,53 @@
+"""Domains in which some classes are rarer than others, as most streams outside of benchmarks are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import Dataset, Domain, IntArray, content_digest
+
+__all__ = ["thin_out"]
+
+
+def thin_out(dataset: Dataset, imbalance: float) -> Dataset:
+    """The dataset with fewer and fewer samples from class to class in its targets; the source stays whole.
+
+    Of a class the first samples are kept: all of the first class, a share of `1 / imbalance` of the last, and
+    in between a share that falls by the same factor from class to class.
+
+    Args:
+        dataset: Whose targets to thin out.
+        imbalance: How many times as frequent the first class is as the last; 1 changes nothing.
+    """
+    if isinstance(imbalance, bool) or not isinstance(imbalance, (int, float)):
+        raise ValueError(f"imbalance must be a number, got {imbalance!r}")
+    if not 1 <= imbalance < math.inf:
+        raise ValueError(f"imbalance must be at least 1 and finite, got {imbalance}")
+    if imbalance == 1:
+        return dataset
+    return dataset.with_targets(lambda domain: _thinned(domain, len(dataset.classes), imbalance))
+
+
+def _thinned(domain: Domain, classes: int, imbalance: float) -> Domain:
+    labels: IntArray = domain.labels.numpy()
+    kept = np.sort(
+        np.concatenate(
+            [
+                members[: max(1, round(len(members) * imbalance ** (-label / max(1, classes - 1))))]
+                for label in range(classes)
+                for members in [np.flatnonzero(labels == label)]
+            ]
+        )
+    )
+
+    def read(indices: IntArray) -> npt.NDArray[np.float32]:
+        chosen: npt.NDArray[np.float32] = domain.inputs(kept[indices]).numpy()
+        return chosen
+
+    def digest() -> str:
+        return content_digest(np.frombuffer(domain.fingerprint.encode(), np.uint8), kept)
+
+    return Domain(domain.name, labels[kept], read, digest, domain.origin)
