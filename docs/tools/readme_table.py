@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from note_tta.experiments.catalog import CORRELATED, METHOD_ROWS, TITLES, VARIANTS, Point
-from note_tta.experiments.paper import paper_number
 from note_tta.experiments.store import Store
 from note_tta.report.results import Results, Score, Setup
 from note_tta.report.tables import coverage_text
@@ -59,9 +58,9 @@ def table(folder: Path) -> str:
         lines.append(f"| {title} | " + " | ".join(column[i] for column in columns) + " |")
     lines += [
         "",
-        f"Error in percent (the paper's in brackets); **lowest** of the column; {WORSE} worse than Source. "
-        f"{'; '.join(notes)}. {LESS} over less than its column's Source; over what, say "
-        "[the results](docs/results.md).",
+        f"Error in percent (the paper's in brackets); **lowest** of the column; {WORSE} worse than Source "
+        f"over the same samples. {'; '.join(notes)}. {LESS} over less than its column's Source; over what, "
+        "say [the results](docs/results.md).",
     ]
     return "\n".join(lines)
 
@@ -80,7 +79,7 @@ def _fullest(results: Results, dataset: str) -> tuple[Setup, Score] | None:
     best: tuple[Setup, Score] | None = None
     for setup in results.setups(dataset):
         score = results.score(dataset, setup, "source")
-        if score is None or any(name != "severity" for name, _ in setup.data_options):
+        if score is None or setup.data_options:
             continue
         if best is None or _size(score) > _size(best[1]):
             best = (setup, score)
@@ -99,18 +98,23 @@ def _column(results: Results, dataset: str, setup: Setup, stream: str) -> list[s
         else results.score(dataset, setup, row, Point(stream))
         for row in ROWS
     }
-    means = {row: round(score.number.mean, 1) for row, score in scores.items() if score}
+    source = scores["source"]
+    less = {row for row, score in scores.items() if score and source and _size(score)[:2] < _size(source)[:2]}
+    means = {row: round(score.number.mean, 1) for row, score in scores.items() if score and row not in less}
     lowest = min(means.values(), default=None)
     cells = []
     for row, score in scores.items():
         text = number(score.number) if score else NONE
-        if score and means[row] == lowest:
+        if score and means.get(row) == lowest:
             text = f"**{text}**"
-        if score and scores["source"] and _size(score)[:2] < _size(scores["source"])[:2]:
+        if row in less:
             text += LESS
-        if score and "source" in means and means[row] > means["source"]:
+        pair = (
+            results.pair(dataset, setup, (row, Point(stream)), ("source", Point(stream))) if score else None
+        )
+        if pair and round(pair[0].number.mean, 1) > round(pair[1].number.mean, 1):
             text += f" {WORSE}"
-        paper = paper_number(dataset, stream, row) if score else None
+        paper = setup.paper(dataset, stream, row) if score else None
         cells.append(text if paper is None else f"{text} ({paper.mean:.1f})")
     return cells
 

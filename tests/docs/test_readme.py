@@ -64,8 +64,20 @@ def test_a_row_that_covers_less_is_marked(tool, tmp_path):
     save(tmp_path, "source", 50.0)
     save(tmp_path, "cotta", 40.0, samples=5)
     lines = tool("readme_table").table(tmp_path).splitlines()
-    assert "| **40.0**° (75.5) |" in lines[8]
+    assert "| 40.0° (75.5) |" in lines[8]
     assert "° over less than its column's Source" in lines[-1]
+
+
+def test_a_row_that_covers_less_is_held_against_source_over_the_same(tool, tmp_path):
+    for domain, error in (("fog", 60.0), ("frost", 20.0)):
+        save(tmp_path, "source", error, domain=domain)
+        save(tmp_path, "note", 30.0, norm="iabn", domain=domain)
+    save(tmp_path, "cotta", 55.0)
+    save(tmp_path, "pl", 10.0, domain="frost")
+    rows = {line.split(" | ")[0]: line for line in tool("readme_table").table(tmp_path).splitlines()}
+    assert rows["| CoTTA"].startswith("| CoTTA | 55.0° (")
+    assert rows["| PL"].startswith("| PL | 10.0° (")
+    assert rows["| NOTE"].startswith("| NOTE | **30.0** (")
 
 
 def test_without_results_a_sentence_stands_in_the_tables_place(tool, tmp_path):
