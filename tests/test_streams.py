@@ -49,7 +49,7 @@ def test_iid_runs_are_short_and_dirichlet_runs_grow_as_delta_falls():
     assert runs[0] > runs[1] > runs[2] > 5 > streams.mean_run_length(LABELS[streams.iid(LABELS, seeded(0))])
 
 
-def test_the_papers_correlation_at_ten_and_a_hundred_classes():
+def test_the_documented_correlation_at_ten_and_a_hundred_classes():
     def mean_over_seeds(classes):
         labels = torch.arange(10_000) % classes
         lengths = [

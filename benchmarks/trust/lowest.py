@@ -128,7 +128,7 @@ def audit(pins: list[str]) -> str:
     audited = [entry for entry in looked_at if "skip_reason" not in entry]
     found = sum(len(entry["vulns"]) for entry in audited)
     if not audited:
-        return f"it could not look any of {len(looked_at)} packages up (its service is out of reach)"
+        return f"it could not look any of {len(looked_at)} packages up"
     return (
         f"{found} known vulnerabilities in {len(audited)} of {len(looked_at)} packages that it could look up"
     )

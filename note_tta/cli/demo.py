@@ -30,7 +30,7 @@ def demo(
     """Adapt to a drifting stream of handwritten digits; nothing is downloaded.
 
     Trains a small network with and without IABN, runs all nine methods on a temporally correlated and on an
-    i.i.d. stream, prints the errors as the paper's Table 1 does and writes a page. Takes a minute or two.
+    i.i.d. stream, prints the errors as the paper's Table 1 does and writes a page. Takes a few minutes.
     """
     from rich.console import Console
     from rich.table import Table

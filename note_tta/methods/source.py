@@ -10,7 +10,7 @@ from .base import Method
 class Source(Method):
     """Answer with the source model and learn nothing: the bar that adaptation has to clear.
 
-    On a model converted by `convert_iabn` this is the paper's ablation "IABN".
+    On a model trained with IABN this is the paper's ablation "IABN", on one converted after training "IABN*".
 
     Example:
         >>> import torch

@@ -11,7 +11,7 @@ from .objectives import entropy
 class TENT(BatchLearner):
     """Test-batch statistics, and one Adam step a batch on the affine parameters (Wang et al., 2021).
 
-    The paper's values are the defaults; on ImageNet it takes `lr=0.00025, optimizer="sgd"`.
+    The paper's values are the defaults; on ImageNet its authors' code has `lr=0.00025, optimizer="sgd"`.
     """
 
     def loss(self, logits: Tensor) -> Tensor:

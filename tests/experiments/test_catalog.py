@@ -85,7 +85,7 @@ def test_ablations_are_constructions_of_the_same_parts(row, norm, method, option
         ("tent", "cifar10", {}),
     ],
 )
-def test_what_the_paper_sets_by_dataset(row, dataset, options):
+def test_what_is_set_by_dataset(row, dataset, options):
     assert dict(template_for(dataset, row).method_options) == options
 
 
