@@ -87,7 +87,7 @@ ABLATION_ROWS = ("source", "iabn", "pbrs", "iabn_rs", "note", "in_pbrs")
 
 _AS_ABLATION = {"note": "IABN+PBRS"}
 
-# What the paper or, for ImageNet, its authors' code sets by dataset: CoTTA's confidence threshold, TENT's optimizer.
+# What the paper (for ImageNet its authors' code) sets by dataset: CoTTA's threshold, TENT's optimizer.
 _DATASET_OPTIONS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("cotta", "cifar100"): {"p_th": 0.72},
     ("cotta", "imagenet"): {"p_th": 0.1},
