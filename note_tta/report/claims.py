@@ -174,9 +174,9 @@ def _note_is_steady(numbers: _Numbers) -> tuple[Verdict, str]:
     part = numbers.part("note", "note", ("correlated", "iid"))
     if part is None:
         return "not measured", "NOTE on both streams is not there"
-    gap = abs(_gap(part))
+    gap = abs(part.low.number.mean - part.high.number.mean)
     both = f"{number(part.low.number)} correlated, {number(part.high.number)} i.i.d."
-    return ("held" if gap < STEADY_POINTS else "not held"), f"{both}: {gap:.1f} points apart ({part.over})"
+    return ("held" if gap < STEADY_POINTS else "not held"), f"{both}: {gap:.2f} points apart ({part.over})"
 
 
 def _parts_help(numbers: _Numbers) -> tuple[Verdict, str]:
@@ -204,9 +204,9 @@ def _note_iid_competes(numbers: _Numbers) -> tuple[Verdict, str]:
     if not measured:
         return "not measured", "NOTE* or the baselines on an i.i.d. stream are not there"
     part = min(measured.values(), key=lambda part: part.high.number.mean)
-    gap = _gap(part)
+    gap = part.low.number.mean - part.high.number.mean
     ours, theirs = _said("note_iid", part.low, part.high), _said(part.higher, part.high, part.low)
-    text = f"{ours}, the best baseline {theirs}: {gap:+.1f} points ({part.over})"
+    text = f"{ours}, the best baseline {theirs}: {gap:+.2f} points ({part.over})"
     missing = [VARIANTS[row].title for row in BASELINES if row not in measured]
     text += f" (not measured: {', '.join(missing)})" if missing else ""
     return ("held" if gap <= COMPETITIVE_POINTS else "not held"), text.replace("-", "−")
@@ -245,11 +245,6 @@ def _said(row: str, score: Score, other: Score, names: dict[str, str] | None = N
     here = score.coverage.samples
     over = "" if here == other.coverage.samples or here is None else f" (first {here:,} samples)"
     return f"{name} {number(score.number)}{over}"
-
-
-def _gap(part: _Part) -> float:
-    """How far the two are apart, in the digits that are printed."""
-    return round(part.low.number.mean, 1) - round(part.high.number.mean, 1)
 
 
 def _ranked(errors: dict[str, float]) -> tuple[str, ...]:
