@@ -203,7 +203,7 @@ def _note_iid_competes(numbers: _Numbers) -> tuple[Verdict, str]:
     measured = {row: part for row, part in parts.items() if part}
     if not measured:
         return "not measured", "NOTE* or the baselines on an i.i.d. stream are not there"
-    part = min(measured.values(), key=lambda part: part.high.number.mean)
+    part = max(measured.values(), key=lambda part: part.low.number.mean - part.high.number.mean)
     gap = part.low.number.mean - part.high.number.mean
     ours, theirs = _said("note_iid", part.low, part.high), _said(part.higher, part.high, part.low)
     text = f"{ours}, the best baseline {theirs}: {gap:+.2f} points ({part.over})"
