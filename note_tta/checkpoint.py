@@ -7,6 +7,7 @@ Nothing here runs code from a file: safetensors and JSON hold data only, and `.p
 from __future__ import annotations
 
 import glob
+import hashlib
 import io
 import json
 import math
@@ -121,6 +122,25 @@ def load_checkpoint(
     model = build_model(**arguments)
     model.load_state_dict(tensors)
     return model.eval(), card
+
+
+def weights_fingerprint(source: str | Path | nn.Module) -> str:
+    """A short digest of the tensors alone: the same weights trained again have the same one, at any time.
+
+    Args:
+        source: A file of weights, or a module.
+
+    Example:
+        >>> weights_fingerprint(nn.BatchNorm1d(2)) == weights_fingerprint(nn.BatchNorm1d(2))
+        True
+    """
+    tensors = source.state_dict() if isinstance(source, nn.Module) else _read_tensors(Path(source))
+    digest = hashlib.sha256()
+    for name in sorted(name for name, value in tensors.items() if isinstance(value, Tensor)):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return f"weights:{digest.hexdigest()[:16]}"
 
 
 def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) -> nn.Module:

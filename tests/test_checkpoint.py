@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from safetensors.torch import save, save_file
 from torch import nn
 
-from note_tta.checkpoint import load_checkpoint, load_weights, read_card, save_checkpoint, write_atomically
+from note_tta.checkpoint import (
+    load_checkpoint,
+    load_weights,
+    read_card,
+    save_checkpoint,
+    weights_fingerprint,
+    write_atomically,
+)
 from note_tta.models import build_model
 from note_tta.nn import IABN2d, convert_iabn
 
@@ -35,6 +42,28 @@ def saved(tmp_path):
     model = disturb(small(norm="iabn", alpha=2.5, correction=1, mean=[0.3], std=[0.4]))
     save_checkpoint(path, model, {"dataset": "digits", "clean_error": 1.5})
     return path, model.eval()
+
+
+def test_the_fingerprint_is_of_the_weights_not_of_the_card(saved, tmp_path):
+    path, model = saved
+    first = weights_fingerprint(path)
+    torch.save(model.state_dict(), tmp_path / "plain.pt")
+    save_checkpoint(path, model, {"dataset": "digits", "clean_error": 1.5, "seconds": 3.0})
+    assert first == weights_fingerprint(path) == weights_fingerprint(model)
+    assert first == weights_fingerprint(tmp_path / "plain.pt")
+
+
+def test_any_change_of_the_weights_changes_the_fingerprint(saved):
+    _, model = saved
+    first = weights_fingerprint(model)
+    for name, tensor in model.state_dict().items():
+        if not tensor.numel() or not tensor.is_floating_point():
+            continue
+        kept = tensor.clone()
+        tensor.view(-1)[-1] = torch.nextafter(kept.view(-1)[-1], torch.tensor(9.0))
+        assert weights_fingerprint(model) != first, name
+        tensor.copy_(kept)
+    assert weights_fingerprint(model) == first
 
 
 def test_round_trip(saved):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..checkpoint import weights_fingerprint
 from ..data import MissingData, open_dataset
-from ..data.files import file_digest
 from ..models import DEFAULT_MODEL
 from .catalog import Experiment
 from .cell import Cell, options
@@ -161,6 +161,6 @@ def _is_done(cell: Cell, store: Store, settings: Settings, digests: dict[Any, st
     except FileNotFoundError:
         return True
     if path not in digests:
-        digests[path] = f"sha256:{file_digest(path)[:16]}"
+        digests[path] = weights_fingerprint(path)
     then = record.provenance.get("checkpoint", {}).get("fingerprint")
     return then is None or bool(then == digests[path])

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from .. import streams
-from ..checkpoint import load_checkpoint, load_weights
+from ..checkpoint import load_checkpoint, load_weights, weights_fingerprint
 from ..data import DATASETS, Dataset, Domain, open_dataset, resolve_root
-from ..data.files import file_digest
 from ..evaluation import Result, evaluate
 from ..memory import FIFO, PBRS, Memory, Reservoir
 from ..methods import METHODS, Method
@@ -139,7 +138,7 @@ class Worker:
         if ":" in cell.model:
             model = make_model(cell.model)
             if not cell.checkpoint:
-                return model, {"name": cell.model, "fingerprint": _weights_digest(model)}
+                return model, {"name": cell.model, "fingerprint": weights_fingerprint(model)}
             path = Path(cell.checkpoint)
             return load_weights(model, path), _origin(path, {})
         if cell.model not in MODELS:
@@ -300,12 +299,4 @@ def _iabn_settings(model: nn.Module) -> dict[str, Any]:
 
 def _origin(path: Path, card: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in card.items() if isinstance(value, str | int | float | bool)}
-    return {"name": path.name, "fingerprint": f"sha256:{file_digest(path)[:16]}", "card": kept}
-
-
-def _weights_digest(model: nn.Module) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        flat = tensor.detach().cpu().reshape(-1).contiguous()
-        digest.update(name.encode() + flat.view(torch.uint8).numpy().tobytes())
-    return f"sha256:{digest.hexdigest()[:16]}"
+    return {"name": path.name, "fingerprint": weights_fingerprint(path), "card": kept}

@@ -81,18 +81,18 @@ def _orders(orders: Sequence[Ordering]) -> list[str]:
 
 
 def _checkpoints(results: Results) -> list[str]:
-    found: dict[str, tuple[str, str]] = {}
+    found: set[tuple[str, str, str]] = set()
     for record in results.records:
         checkpoint = record.provenance.get("checkpoint")
         if isinstance(checkpoint, dict):
             card = checkpoint.get("card") or {}
             error = card.get("clean_error")
             clean = f"{error:.2f} %" if isinstance(error, float | int) else "–"
-            found[str(checkpoint.get("name"))] = (str(checkpoint.get("fingerprint")), clean)
+            found.add((str(checkpoint.get("name")), str(checkpoint.get("fingerprint")), clean))
     if not found:
         return ["None recorded."]
     lines = ["| Checkpoint | Fingerprint | Clean error |", "|---|---|---:|"]
-    return lines + [f"| {name} | `{found[name][0]}` | {found[name][1]} |" for name in sorted(found)]
+    return lines + [f"| {name} | `{fingerprint}` | {clean} |" for name, fingerprint, clean in sorted(found)]
 
 
 def _other(other: Other) -> str:

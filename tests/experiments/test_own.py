@@ -70,7 +70,7 @@ def test_own_model_on_own_data(here, folder):
         cell = Cell(str(folder), "all", "note", "iid", model="own_models:make_model", norm=norm)
         record = Worker(Settings()).run(cell)
         assert record.result["samples"] == 40
-        assert record.provenance["checkpoint"]["fingerprint"].startswith("sha256:")
+        assert record.provenance["checkpoint"]["fingerprint"].startswith("weights:")
 
 
 def test_own_weights_are_loaded(here, folder):

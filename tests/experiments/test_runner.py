@@ -1,5 +1,6 @@
 import pytest
 
+from note_tta.checkpoint import load_checkpoint, save_checkpoint
 from note_tta.data import DATASETS, MissingData
 from note_tta.experiments.catalog import find
 from note_tta.experiments.runner import plan, run_cells
@@ -53,6 +54,19 @@ def test_a_new_checkpoint_makes_its_cells_new(tiny):
     )
     _, _, seen = run(tiny, cells)
     assert {cell.method for cell in seen} == {"note"}
+
+
+def test_the_same_weights_trained_again_leave_their_cells_done(tiny):
+    tiny.save_models("kitti", norms=("iabn",))
+    cells = table2(tiny, seeds=[0], rows=["note"]).cells
+    run(tiny, cells)
+    path = tiny.folder / "models" / "kitti-resnet50_imagenet-w4-iabn-seed0.safetensors"
+    before = path.read_bytes()
+    network, card = load_checkpoint(path)
+    save_checkpoint(path, network, {**card, "seconds": 7.5})
+    assert path.read_bytes() != before
+    _, _, seen = run(tiny, cells)
+    assert seen == []
 
 
 def test_results_stay_usable_where_the_models_are_gone(tiny):
