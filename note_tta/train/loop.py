@@ -84,8 +84,9 @@ def train(
 
     Shuffling, augmentation and the optimizer depend on the recipe, the seed and the epoch only. The whole
     state is saved after each epoch beside `out`; a killed run that is started again goes on from there and
-    ends, at the same thread count, bit for bit where it would have ended. Started again after its end it
-    returns at once. On CUDA it computes in mixed precision. Under `torchrun` the processes share each batch.
+    ends, on the same machine and thread count, bit for bit where it would have ended. Started again after
+    its end it returns at once. On CUDA it computes in mixed precision. Under `torchrun` the processes share
+    each batch.
 
     Args:
         model: The network; it is trained in place and left in eval mode.
@@ -112,6 +113,7 @@ def train(
     if out.suffix != ".safetensors":
         raise ValueError(f"a checkpoint's name ends in .safetensors, got {out}")
     device = next(model.parameters()).device
+    origin = provenance()  # of the code that was loaded, whatever happens to the files while it trains
     with join_team(device) as team:
         identity: dict[str, Any] = {
             "architecture": {k: str(v) if k == "alpha" else v for k, v in architecture(model).items()},
@@ -160,7 +162,7 @@ def train(
                 "history": run.history,
                 "seconds": round(run.seconds, 1),
                 "run": identity,
-                "provenance": provenance(),
+                "provenance": origin,
             }
             save_checkpoint(out, model, card)
             saved.unlink(missing_ok=True)

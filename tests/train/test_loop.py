@@ -93,6 +93,16 @@ def test_same_seed_same_bytes_other_seed_other_bytes(tmp_path):
     assert not same(a, c)
 
 
+def test_the_card_names_the_code_that_was_loaded_not_what_came_while_it_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "provenance", lambda: {"commit": "before"})
+
+    def pull(done, measured):
+        monkeypatch.setattr(loop, "provenance", lambda: {"commit": "after"})
+
+    card = train(network(), Squares(), RECIPE, out=tmp_path / "a.safetensors", on_epoch=pull)
+    assert card["provenance"] == {"commit": "before"}
+
+
 def test_the_callers_random_state_is_left_alone(tmp_path):
     model = network()
     before = torch.get_rng_state()
