@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-__all__ = ["spread", "variadic"]
+__all__ = ["is_pair", "spread", "variadic"]
 
 
 def spread(
@@ -49,6 +49,11 @@ def spread(
         else:
             spread_args.append(word)
     return spread_args
+
+
+def is_pair(word: str) -> bool:
+    """Whether a word is of the form `name=value`."""
+    return "=" in word
 
 
 def variadic(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..experiments.catalog import EXPERIMENTS, find
-from ._variadic import variadic
+from ._variadic import is_pair, variadic
 
 app = typer.Typer(add_completion=False)
 
@@ -18,6 +18,7 @@ _COMMAND = variadic(
         "--dataset": lambda word: True,
         "--domains": lambda word: True,
         "--rows": lambda word: True,
+        "--data-option": is_pair,
     },
     {"--ray": "local"},
     positional=EXPERIMENTS,

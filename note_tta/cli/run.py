@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ._variadic import variadic
+from ._variadic import is_pair, variadic
 
 app = typer.Typer(add_completion=False)
 
-_COMMAND = variadic({"--domains": lambda word: True}, {"--ray": "local"})
+_COMMAND = variadic(
+    {"--domains": lambda word: True, "--set": is_pair, "--data-option": is_pair}, {"--ray": "local"}
+)
 
 
 @app.command(cls=_COMMAND)

@@ -66,7 +66,7 @@ def test_done_cells_are_not_run_again(call, digits, capsys):
 
 
 def test_options_of_method_and_norm_are_told_apart(call, digits):
-    options = ("--set", "weight_decay=5e-4", "--set", "correction=1", "--set", "memory=reservoir")
+    options = ("--set", "weight_decay=5e-4", "correction=1", "--set", "memory=reservoir")
     assert call("--dataset", "digits", "--domains", "style", "--samples", 64, *options) == 0
     (data,) = stored()
     assert data["cell"]["method_options"] == {"memory": "reservoir", "weight_decay": 0.0005}
