@@ -91,7 +91,8 @@ def _checkpoints(results: Results) -> list[str]:
             found.add((str(checkpoint.get("name")), str(checkpoint.get("fingerprint")), clean))
     if not found:
         return ["None recorded."]
-    lines = ["| Checkpoint | Fingerprint | Clean error |", "|---|---|---:|"]
+    lines = ["A fingerprint is of the weights, or, where it says `sha256`, of the whole file.", ""]
+    lines += ["| Checkpoint | Fingerprint | Clean error |", "|---|---|---:|"]
     return lines + [f"| {name} | `{fingerprint}` | {clean} |" for name, fingerprint, clean in sorted(found)]
 
 

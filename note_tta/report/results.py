@@ -190,7 +190,7 @@ class Results:
     def others(self) -> list[Other]:
         """The rows that are part of no experiment."""
         found = []
-        for row in sorted(self._rows, key=lambda row: row.file_name):
+        for row in sorted(self._rows, key=lambda row: row.describe().rpartition(", seed")):
             setup = Setup(row.model, row.width, row.checkpoint, row.data_options)
             if row.dataset in TITLES and row in _rows_of_experiments(row.dataset, setup):
                 continue

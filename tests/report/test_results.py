@@ -144,6 +144,21 @@ def test_rows_of_no_experiment_are_listed(fakes):
     assert [(other.score.number.mean, other.plain.number.mean) for other in found] == [(21.0, 20.0)] * 2
 
 
+def test_rows_of_no_experiment_come_in_the_order_of_their_options(fakes):
+    from dataclasses import replace
+
+    (cell,) = fakes.cells("figure-realtime", datasets=["hapt"], seeds=(0,), rows=["note"])[:1]
+    settings = [
+        {"lr": 0.5},
+        {"lr": 0.5, "memory": "fifo"},
+        {"momentum": 0.5},
+        {"momentum": 0.5, "reach": 9},
+    ]
+    odd = [replace(cell, method_options=tuple(sorted(one.items()))) for one in settings]
+    found = Results([fakes.record(one, 20.0) for one in reversed(odd)]).others()
+    assert [dict(other.row.method_options) for other in found] == settings
+
+
 @pytest.mark.parametrize(
     ("setup", "label"),
     [
