@@ -1,0 +1,90 @@
+"""The commands that the docs give for the published results make all of those results, and no others."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from note_tta.cli import _cells, main
+from note_tta.data import Dataset
+from note_tta.data.corruptions.names import CORRUPTIONS
+from note_tta.experiments import runner, worker
+from note_tta.experiments.catalog import CORRELATED
+from note_tta.experiments.store import Store
+
+
+class Planned(Exception):
+    """The program knows its cells and would run them now."""
+
+
+@pytest.fixture
+def published(root):
+    return {record.cell for record in Store(root / "results")}
+
+
+@pytest.fixture
+def cells_of(published, monkeypatch):
+    """What a command would run where the data of the published results is."""
+
+    def open_dataset(name, root=None, **options):
+        there = {cell.domain for cell in published if cell.dataset == name}
+        targets = [*CORRUPTIONS, *sorted(there - set(CORRUPTIONS))]
+        targets = tuple(domain for domain in targets if domain in there)
+        return Dataset(name, name, ("a", "b"), (3, 8, 8), targets, CORRELATED[name], dict.fromkeys(targets))
+
+    def stop(cells, *_):
+        raise Planned(cells)
+
+    monkeypatch.setattr(runner, "open_dataset", open_dataset)
+    monkeypatch.setattr(worker, "open_dataset", open_dataset)
+    monkeypatch.setattr(_cells, "run_and_report", stop)
+
+    def cells(arguments):
+        monkeypatch.setattr(sys, "argv", ["note-tta", *arguments])
+        with pytest.raises(Planned) as planned:
+            main()
+        return set(planned.value.args[0])
+
+    return cells
+
+
+@pytest.fixture
+def commands(root, tmp_path):
+    """The arguments of every `note-tta` on the page's section, as a shell would pass them."""
+    page = (root / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    section = page.split("## The published runs")[1].split("\n## ")[0]
+    script = "".join(re.findall(r"^```bash\n(.*?)^```$", section, re.MULTILINE | re.DOTALL))
+    program = tmp_path / "note-tta"
+    program.write_text(f"""#!{sys.executable}
+import json, sys
+print(json.dumps(sys.argv[1:]))
+""")
+    program.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-eu", "-c", script], env=path, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_commands_make_the_published_results_and_no_others(commands, cells_of, published):
+    made = set()
+    for arguments in commands:
+        if arguments[0] in ("run", "reproduce"):
+            made |= cells_of(arguments)
+    assert sorted(cell.describe() for cell in published - made) == []
+    assert sorted(cell.describe() for cell in made - published) == []
+
+
+def test_a_source_model_is_trained_for_every_result(commands, published):
+    trained = set()
+    for command in (arguments for arguments in commands if arguments[0] == "train"):
+        given = dict(zip(command[1::2], command[2::2], strict=True))
+        width = int(given["--width"]) if "--width" in given else None
+        trained.add((given["--dataset"], given["--norm"], width, int(given.get("--seed", 0))))
+    needed = {
+        (cell.dataset, "bn" if cell.norm == "iabn*" else cell.norm, cell.width, cell.seed)
+        for cell in published
+        if cell.model
+    }
+    assert trained == needed
