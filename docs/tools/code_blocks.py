@@ -101,13 +101,14 @@ def run_page(path: Path) -> list[tuple[Block, str]]:
 def differs(shown: str, printed: str) -> str:
     """Why an output is not the one shown, empty where it is.
 
-    Words must be the same. Numbers may differ by a few percent points or a fifth, for training on another
-    machine does not come out the same to the last digit.
+    Words must be the same. Numbers may differ by 15 percent points or a third, which is what another seed
+    does to the small models of these pages: on another kind of processor sums round otherwise, and a training
+    then goes another way.
     """
     if _NUMBER.sub("#", shown).split() != _NUMBER.sub("#", printed).split():
         return f"shown:\n{shown}\nprinted:\n{printed}"
     for expected, found in zip(_numbers(shown), _numbers(printed), strict=True):
-        if abs(expected - found) > max(6.0, 0.2 * abs(expected)):
+        if abs(expected - found) > max(15.0, abs(expected) / 3):
             return f"{expected:g} is shown, {found:g} was printed:\n{printed}"
     return ""
 
@@ -117,7 +118,7 @@ def write_outputs(path: Path) -> int:
     text = path.read_text(encoding="utf-8")
     changed = 0
     for block, printed in reversed(run_page(path)):
-        if block.span is not None and differs(block.output or "", printed):
+        if block.span is not None and block.output != printed:
             text = text[: block.span[0]] + textwrap.indent(printed, block.indent) + text[block.span[1] :]
             changed += 1
     path.write_text(text, encoding="utf-8")

@@ -131,7 +131,10 @@ def test_an_error_names_the_page_and_the_line(tool, tmp_path):
     ("shown", "printed", "same"),
     [
         ("error 80.3 %", "error  79.0 %", True),
-        ("error 80.3 %", "error 40.0 %", False),
+        ("error 80.3 %", "error 60.8 %", True),
+        ("error 80.3 %", "error 50.0 %", False),
+        ("error 16.4 %", "error 24.6 %", True),
+        ("error 16.4 %", "error 35.0 %", False),
         ("1,200 images", "1,100 images", True),
         ("1,200 images", "1,200 pictures", False),
         ("a 1", "a 1 2", False),
