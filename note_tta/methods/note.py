@@ -45,7 +45,7 @@ class NOTE(IntervalMethod):
             over the classes, theirs is this one at 5e-4 times the number of classes.
         reach: How many times the source's amplitude a sample may have, where it enters the first norm layer,
             to be learned from. Beyond it, it is answered, counted in `rejected_samples` and not learned from.
-            The largest valid input that was met has 3.4 (docs/guarantees.md). `math.inf` switches this off.
+            What valid inputs have was measured (docs/guarantees.md). `math.inf` switches this off.
         min_classes: Learn only while the memory holds at least so many classes' worth of predictions (the
             exponential of their entropy), and count the update in `rejected_updates` otherwise. 1, the
             paper's NOTE, always learns; 2 or more keeps a stream of nothing but noise, all of it called one
