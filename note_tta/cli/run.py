@@ -32,7 +32,7 @@ def run(
     norm: Annotated[
         str | None,
         typer.Option(
-            help="bn, iabn, or iabn* to convert a BatchNorm model; by default the method's in the paper, "
+            help="bn, iabn, in, or iabn* to convert a BatchNorm model; by default the method's in the paper, "
             "to which a model of your own is converted."
         ),
     ] = None,

@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False)
 def train(
     dataset: Annotated[str, typer.Option(help="Dataset, such as cifar10, mnist or hapt.")],
     model: Annotated[str | None, typer.Option(help="Network; by default the paper's.")] = None,
-    norm: Annotated[str, typer.Option(help="Normalisation layers: bn or iabn.")] = "bn",
+    norm: Annotated[str, typer.Option(help="Normalisation layers: bn, iabn or in (InstanceNorm).")] = "bn",
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; 0 only wraps --init.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a step.")] = None,

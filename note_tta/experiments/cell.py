@@ -15,7 +15,7 @@ from typing import Any
 
 __all__ = ["NORMS", "STREAMS", "Cell", "Options", "options"]
 
-NORMS = ("bn", "iabn", "iabn*")
+NORMS = ("bn", "iabn", "in", "iabn*")
 STREAMS = ("dirichlet", "iid", "sorted", "chronological")
 
 Scalar = str | int | float | bool | None
@@ -49,7 +49,8 @@ class Cell:
         stream: `dirichlet`, `iid`, `sorted` or `chronological`.
         seed: Draws the order of the stream and feeds the method; also chooses the source model.
         model: A name of `note_tta.models.MODELS`, or `module:function` for the user's own.
-        norm: The source model: trained with `bn` or `iabn`, or `iabn*`, trained with BatchNorm and converted.
+        norm: The source model: trained with `bn`, `iabn` or `in`, or `iabn*`, trained with BatchNorm and
+            converted.
         delta: Concentration of the Dirichlet stream; None for the others.
         batch_size: Samples a call.
         samples: Only the domain's first so many samples, put in order; None for all.

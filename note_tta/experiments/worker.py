@@ -286,7 +286,7 @@ def _check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) -
 def _check_norm(cell: Cell, model: nn.Module) -> None:
     """Refuse to call a run by norm layers that a model does not have; one of the user's own may have any."""
     has_iabn = bool(_iabn_settings(model))
-    if cell.norm == "iabn" and not has_iabn:
+    if cell.norm in ("iabn", "in") and not has_iabn:
         raise ValueError(f"{cell.model} has no IABN layers: --norm 'iabn*' converts its BatchNorm layers")
     if cell.norm == "bn" and has_iabn:
         raise ValueError(f"{cell.model} has IABN layers: run it with --norm iabn")

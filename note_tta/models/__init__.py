@@ -14,10 +14,14 @@ from .normalize import Normalize
 from .resnet import BasicBlock, Bottleneck, Depths, ResNet, Stem
 from .resnet_small import SmallResNet
 
-__all__ = ["DEFAULT_MODEL", "MODELS", "Architecture", "Normalize", "architecture", "build_model"]
+__all__ = ["DEFAULT_MODEL", "MODELS", "NORMS", "Architecture", "Normalize", "architecture", "build_model"]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+NORMS = ("bn", "iabn", "in")
+"""The norm layers a network can be built with."""
 
 
 class Architecture(NamedTuple):
@@ -42,6 +46,9 @@ MODELS: dict[str, Architecture] = {
     "resnet18": Architecture(_resnet(BasicBlock, (2, 2, 2, 2), "cifar"), 64, 3, "ResNet-18, 3x3 stem"),
     "resnet50": Architecture(_resnet(Bottleneck, (3, 4, 6, 3), "cifar"), 64, 3, "ResNet-50, 3x3 stem"),
     "resnet20": Architecture(partial(SmallResNet, depth=20), 16, 3, "ResNet-20 for 32x32 images"),
+    "resnet20_projection": Architecture(
+        _resnet(BasicBlock, (3, 3, 3), "cifar"), 16, 3, "ResNet-20 with 1x1 convolutions as shortcuts"
+    ),
     "resnet32": Architecture(partial(SmallResNet, depth=32), 16, 3, "ResNet-32 for 32x32 images"),
     "resnet44": Architecture(partial(SmallResNet, depth=44), 16, 3, "ResNet-44 for 32x32 images"),
     "resnet56": Architecture(partial(SmallResNet, depth=56), 16, 3, "ResNet-56 for 32x32 images"),
@@ -93,7 +100,8 @@ def build_model(
     Args:
         name: A key of `MODELS`.
         num_classes: Outputs.
-        norm: `"bn"` for BatchNorm, `"iabn"` for Instance-Aware BatchNorm.
+        norm: `"bn"` for BatchNorm, `"iabn"` for Instance-Aware BatchNorm, `"in"` for InstanceNorm, which is
+            IABN with an alpha of 0.
         width: Channels of the first stage; None means the published network's.
         in_channels: Input channels; None means the published network's.
         mean: Subtracted from the input, one value a channel. None means the customary ImageNet values for
@@ -109,8 +117,8 @@ def build_model(
     """
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}")
-    if norm not in ("bn", "iabn"):
-        raise ValueError(f"norm must be 'bn' or 'iabn', got {norm!r}")
+    if norm not in NORMS:
+        raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
     if correction not in (0, 1):
         raise ValueError(f"correction must be 0 or 1, got {correction!r}")
     entry = MODELS[name]
@@ -128,8 +136,8 @@ def build_model(
     if len(mean) != in_channels:
         raise ValueError(f"mean has {len(mean)} values but the input {in_channels} channels")
     model = entry.make(Normalize(mean, std), num_classes=num_classes, width=width)
-    if norm == "iabn":
-        model = convert_iabn(model, alpha=alpha, correction=correction)
+    if norm != "bn":
+        model = convert_iabn(model, alpha=alpha if norm == "iabn" else 0.0, correction=correction)
     model.architecture = {  # type: ignore[assignment]
         "name": name,
         "num_classes": num_classes,
@@ -156,4 +164,5 @@ def architecture(model: nn.Module) -> dict[str, Any]:
     layer = next((m for m in model.modules() if isinstance(m, (IABN1d, IABN2d, IABN3d))), None)
     if layer is None:
         return {**built_with, "norm": "bn"}
-    return {**built_with, "norm": "iabn", "alpha": layer.alpha, "correction": layer.correction}
+    norm = "iabn" if layer.alpha else "in"
+    return {**built_with, "norm": norm, "alpha": layer.alpha, "correction": layer.correction}

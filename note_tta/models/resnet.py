@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from .normalize import Normalize
 
-Depths = tuple[int, int, int, int]
+Depths = tuple[int, int, int] | tuple[int, int, int, int]
 Stem = Literal["cifar", "imagenet"]
 
 
@@ -72,7 +72,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Four stages of residual blocks behind one of two stems.
+    """Three or four stages of residual blocks behind one of two stems.
 
     The keys of the state dict are torchvision's for both stems, so weight files for the ImageNet networks
     load unchanged.
@@ -80,7 +80,7 @@ class ResNet(nn.Module):
     Args:
         normalize: Input normalisation; its channel count is the network's.
         block: `BasicBlock` or `Bottleneck`.
-        depths: Blocks in each of the four stages.
+        depths: Blocks in each stage.
         num_classes: Outputs.
         width: Channels of the first stage, doubled by each further one; the published networks have 64.
         stem: `"cifar"` is a 3x3 convolution at full resolution, `"imagenet"` a 7x7 one of stride 2 and a
@@ -108,14 +108,16 @@ class ResNet(nn.Module):
             self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
-        planes = [width * 2**stage for stage in range(4)]
-        inputs = [width] + [p * block.expansion for p in planes[:3]]
+        planes = [width * 2**stage for stage in range(len(depths))]
+        inputs = [width] + [p * block.expansion for p in planes]
         self.layer1 = _stage(block, inputs[0], planes[0], depths[0], stride=1)
         self.layer2 = _stage(block, inputs[1], planes[1], depths[1], stride=2)
         self.layer3 = _stage(block, inputs[2], planes[2], depths[2], stride=2)
-        self.layer4 = _stage(block, inputs[3], planes[3], depths[3], stride=2)
+        self.layer4: nn.Module = nn.Identity()
+        if len(depths) == 4:
+            self.layer4 = _stage(block, inputs[3], planes[3], depths[3], stride=2)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(planes[3] * block.expansion, num_classes)
+        self.fc = nn.Linear(inputs[-1], num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -61,7 +61,7 @@ def test_a_configuration_reads_back(dataset, domain, method, stream, norm, extra
     ("change", "message"),
     [
         ({"stream": "random"}, "unknown stream 'random'; known are dirichlet, iid, sorted, chronological"),
-        ({"norm": "gn"}, r"unknown norm 'gn'; known are bn, iabn, iabn\*"),
+        ({"norm": "gn"}, r"unknown norm 'gn'; known are bn, iabn, in, iabn\*"),
         ({"delta": None}, "delta belongs to a dirichlet stream"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"samples": 0}, "samples must be at least 1, got 0"),

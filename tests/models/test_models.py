@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from note_tta.models import DEFAULT_MODEL, MODELS, Normalize, architecture, build_model
+from note_tta.models import DEFAULT_MODEL, MODELS, NORMS, Normalize, architecture, build_model
 from note_tta.nn import IABN1d, IABN2d, convert_bn, convert_iabn
 
 
@@ -20,7 +20,7 @@ def example(name: str, batch: int = 2) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("norm", ["bn", "iabn"])
+@pytest.mark.parametrize("norm", NORMS)
 def test_forward_shape_and_rebuild(name, norm):
     model = build_model(name, 7, norm=norm, width=8).eval()
     with torch.no_grad():
@@ -51,6 +51,7 @@ def norm_layers(model):
         ("resnet18", 20, 11_173_962),
         ("resnet50", 53, 23_520_842),
         ("resnet20", 19, 269_722),
+        ("resnet20_projection", 21, 272_474),
         ("resnet32", 31, 464_154),
         ("resnet44", 43, 658_586),
         ("resnet56", 55, 853_018),
@@ -159,6 +160,12 @@ def test_architecture_reads_the_norm_from_the_layers():
     assert architecture(convert_bn(model))["norm"] == "bn"
 
 
+def test_in_is_iabn_that_always_trusts_the_instance():
+    model = build_model("resnet20", 10, norm="in")
+    assert {layer.alpha for layer in norm_layers(model)} == {0.0}
+    assert architecture(model)["norm"] == "in"
+
+
 def test_architecture_of_a_foreign_model():
     with pytest.raises(ValueError, match="Linear was not made by build_model"):
         architecture(nn.Linear(2, 2))
@@ -168,7 +175,7 @@ def test_architecture_of_a_foreign_model():
     ("arguments", "message"),
     [
         ({"name": "vgg"}, "unknown model 'vgg'; known are resnet18, "),
-        ({"norm": "gn"}, "norm must be 'bn' or 'iabn', got 'gn'"),
+        ({"norm": "gn"}, "norm must be one of bn, iabn, in, got 'gn'"),
         ({"num_classes": 0}, "num_classes must be a whole number of at least 1, got 0"),
         ({"width": 1.5}, "width must be a whole number of at least 1, got 1.5"),
         ({"mean": (0, 0, 0)}, "mean and std go together"),
@@ -193,20 +200,35 @@ def test_defaults_name_known_models():
     assert set(DEFAULT_MODEL.values()) <= set(MODELS)
 
 
+CIFAR100_INPUT = {"mean": (0.5070, 0.4865, 0.4409), "std": (0.2673, 0.2564, 0.2761)}
+
+
 @pytest.mark.slow
 @pytest.mark.real_data
-@pytest.mark.parametrize(("depth", "error"), [(20, 8.27), (32, 7.37)])
-def test_public_weights_reach_their_published_error(data_root, depth, error):
-    weights = data_root / "weights" / f"resnet{depth}_cifar10_akamaster.pt"
-    batch = data_root / "cifar-10-batches-py" / "test_batch"
-    if not weights.exists() or not batch.exists():
-        pytest.skip(f"needs {weights} and {batch}")
+@pytest.mark.parametrize(
+    ("name", "weights", "error", "options"),
+    [
+        ("resnet20", "resnet20_cifar10_akamaster", 8.27, {}),
+        ("resnet32", "resnet32_cifar10_akamaster", 7.37, {}),
+        ("resnet20_projection", "resnet20_cifar100_bn_reinserted", 31.17, CIFAR100_INPUT),
+    ],
+)
+def test_public_weights_reach_their_published_error(data_root, name, weights, error, options):
+    path = data_root / "weights" / f"{weights}.pt"
+    folder, key = (
+        ("cifar-100-python/test", b"fine_labels")
+        if options
+        else ("cifar-10-batches-py/test_batch", b"labels")
+    )
+    batch = data_root / folder
+    if not path.exists() or not batch.exists():
+        pytest.skip(f"needs {path} and {batch}")
     with batch.open("rb") as file:
         content = pickle.load(file, encoding="bytes")
     images = torch.from_numpy(content[b"data"]).view(-1, 3, 32, 32).float() / 255
-    labels = torch.tensor(content[b"labels"])
-    model = build_model(f"resnet{depth}", 10)
-    model.load_state_dict(torch.load(weights, weights_only=True))
+    labels = torch.tensor(content[key])
+    model = build_model(name, 100 if options else 10, **options)
+    model.load_state_dict(torch.load(path, weights_only=True))
     model.eval()
     with torch.no_grad():
         predictions = torch.cat([model(part).argmax(1) for part in images.split(250)])
