@@ -35,15 +35,15 @@
 typedef struct {
     const float *x, *grad;           /* [B, C, L]; grad in the backward only */
     float *out;                      /* the answer, or the gradient of x (NULL: not wanted) */
-    const float *weight, *bias;      /* [C] or NULL */
-    const float *mean, *var;         /* the layer's statistics, [C] */
+    const float *weight, *bias;      /* [C] or NULL; [B, C] where `apart` is set */
+    const float *mean, *var;         /* the layer's statistics, likewise */
     float *batch_mean, *batch_var;   /* where to write them when they are the batch's own, else NULL */
     float *instance_mean;            /* [B, C], NULL when nothing is kept for a backward */
     float *instance_m2;              /* [B, C], sums of squared deviations */
     float *grad_weight, *grad_bias;  /* [C] */
     int64_t batch, channels, positions;
     float eps, alpha;
-    int32_t rows, training, correction, threads;
+    int32_t rows, training, correction, threads, apart;
 } Request;
 
 typedef struct {
@@ -94,6 +94,9 @@ static int64_t channels_within(int64_t floats, int64_t cache, int64_t most) {
     int64_t fit = cache / floats;
     return fit < 1 ? 1 : smaller(fit, most);
 }
+
+/* Where the layer's numbers of a sample's channel lie: all samples share them, or each has its own. */
+static int64_t layer_at(const Job *job, int64_t b, int64_t c) { return job->ask.apart ? b * job->ask.channels + c : c; }
 
 static float weight_at(const Job *job, int64_t c) { return job->ask.weight ? job->ask.weight[c] : 1.0f; }
 
@@ -211,7 +214,9 @@ static int64_t rows_tile(const Job *job, int width) {
  * whether it was done. */
 static int eval_segments(Job *job, const Variant *v) {
     int64_t tasks = job->ask.batch * pieces(job->ask.positions, SEGMENT), tile = job->tile;
-    if (job->ask.batch >= job->ask.threads || job->ask.positions <= SEGMENT || job->ask.instance_mean) return 0;
+    if (job->ask.batch >= job->ask.threads || job->ask.positions <= SEGMENT || job->ask.instance_mean ||
+        job->ask.alpha == INFINITY)
+        return 0;
     job->parts = malloc((size_t)(2 * tasks * job->ask.channels) * sizeof(float));
     if (!job->parts) return 0;
     job->tile = job->ask.channels; /* a task takes all channels of its positions */

@@ -86,14 +86,20 @@ INLINE vec NAME(sums)(vec *v) {
 /* ---- per-instance numbers: plain loops over lanes, which the compiler turns into vectors -------------------- */
 
 /* How IABN normalises n instances of one sample: out = (x - centre) * scale + bias. */
-INLINE void NAME(normaliser)(const Job *job, int64_t c0, int n, const float *mean, const float *m2, float *centre,
-                             float *scale) {
+INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *m2,
+                             float *centre, float *scale) {
     float length = (float)job->ask.positions, eps = job->ask.eps;
     float spread = job->ask.alpha * sqrtf(2.0f / (length - 1.0f));
     float inverse = 1.0f / (length - (float)job->ask.correction);
     float alpha = job->ask.alpha, part = 1.0f / length;
-    const float *restrict layer_mean = job->ask.mean + c0, *restrict layer_var = job->ask.var + c0;
-    for (int j = 0; j < n; j++) {
+    int64_t at = layer_at(job, b, c0);
+    const float *restrict layer_mean = job->ask.mean + at, *restrict layer_var = job->ask.var + at;
+    if (alpha == INFINITY) { /* BatchNorm: the sample's own statistics are not known and not needed */
+        for (int j = 0; j < n; j++) {
+            centre[j] = layer_mean[j];
+            scale[j] = 1.0f / sqrtf(layer_var[j] + eps);
+        }
+    } else for (int j = 0; j < n; j++) {
         float room = layer_var[j] + eps, limit = alpha * sqrtf(room * part), far = room * spread;
         float own = m2[j] * inverse, apart = mean[j] - layer_mean[j], wider = own - layer_var[j];
         float variance = wider > far ? own - far : wider < -far ? own + far : layer_var[j];
@@ -104,7 +110,7 @@ INLINE void NAME(normaliser)(const Job *job, int64_t c0, int n, const float *mea
         scale[j] = 1.0f / sqrtf(variance + eps);
     }
     if (job->ask.weight)
-        for (int j = 0; j < n; j++) scale[j] *= job->ask.weight[c0 + j];
+        for (int j = 0; j < n; j++) scale[j] *= job->ask.weight[at + j];
 }
 #define normaliser NAME(normaliser)
 
@@ -254,21 +260,21 @@ INLINE void NAME(planes_apply)(const Job *job, int64_t b, int64_t c0, int n, con
     int64_t length = job->ask.positions, at = (b * job->ask.channels + c0) * length;
     float centre[W], scale[W];
     if (n == W) {
-        normaliser(job, c0, W, mean, m2, centre, scale);
+        normaliser(job, b, c0, W, mean, m2, centre, scale);
         if (length == W) {
             const float *restrict x = job->ask.x + at;
             float *restrict out = job->ask.out + at, bias[W];
-            for (int j = 0; j < W; j++) bias[j] = bias_at(job, c0 + j);
+            for (int j = 0; j < W; j++) bias[j] = bias_at(job, layer_at(job, b, c0 + j));
             UNROLL for (int j = 0; j < W; j++)
                 store(out + j * W, (load(x + j * W) - centre[j]) * scale[j] + bias[j]);
             return;
         }
     } else {
-        normaliser(job, c0, n, mean, m2, centre, scale);
+        normaliser(job, b, c0, n, mean, m2, centre, scale);
     }
     for (int j = 0; j < n; j++)
         plane_apply(job->ask.x + at + j * length, job->ask.out + at + j * length, length, centre[j], scale[j],
-                    bias_at(job, c0 + j));
+                    bias_at(job, layer_at(job, b, c0 + j)));
 }
 #define planes_apply NAME(planes_apply)
 
@@ -279,7 +285,8 @@ FN void NAME(eval_planes)(const Job *job, int64_t first, int64_t last) {
         int64_t b = first / job->ask.channels, c0 = first % job->ask.channels;
         int n = (int)smaller(smaller(together, job->ask.channels - c0), last - first);
         float mean[W], m2[W];
-        plane_stats(job->ask.x + first * job->ask.positions, job->ask.positions, n, mean, m2);
+        if (job->ask.alpha != INFINITY)
+            plane_stats(job->ask.x + first * job->ask.positions, job->ask.positions, n, mean, m2);
         planes_apply(job, b, c0, n, mean, m2);
         if (job->ask.instance_mean) {
             memcpy(job->ask.instance_mean + first, mean, (size_t)n * sizeof(float));
@@ -467,11 +474,11 @@ INLINE void NAME(row_apply)(const Job *job, int64_t b, int64_t c0, int n, const 
     float *restrict out = job->ask.out + at;
     float centre[4 * W], scale[4 * W];
     vec c[4], s[4], bias[4];
-    normaliser(job, c0, n * W, mean, m2, centre, scale);
+    normaliser(job, b, c0, n * W, mean, m2, centre, scale);
     for (int k = 0; k < n; k++) {
         c[k] = load(centre + k * W);
         s[k] = load(scale + k * W);
-        bias[k] = job->ask.bias ? load(job->ask.bias + c0 + k * W) : (vec){0};
+        bias[k] = job->ask.bias ? load(job->ask.bias + layer_at(job, b, c0 + k * W)) : (vec){0};
     }
     for (int64_t i = first; i < last; i++, x += stride, out += stride)
         for (int k = 0; k < n; k++) store(out + k * W, (load(x + k * W) - c[k]) * s[k] + bias[k]);
@@ -480,7 +487,7 @@ INLINE void NAME(row_apply)(const Job *job, int64_t b, int64_t c0, int n, const 
 
 INLINE void NAME(row_eval)(const Job *job, int64_t b, int64_t c0, int n) {
     float mean[4 * W], m2[4 * W];
-    row_stats(job, b, c0, n, mean, m2);
+    if (job->ask.alpha != INFINITY) row_stats(job, b, c0, n, mean, m2);
     row_apply(job, b, c0, n, mean, m2, 0, job->ask.positions);
     if (job->ask.instance_mean) {
         memcpy(job->ask.instance_mean + b * job->ask.channels + c0, mean, (size_t)(n * W) * sizeof(float));

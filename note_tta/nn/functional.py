@@ -72,6 +72,50 @@ def iabn(
     return normalize_instances(x, mean, var, weight, bias, eps, alpha, correction)
 
 
+def iabn_rows(
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float = 1e-5,
+    alpha: float = 4.0,
+    correction: int = 0,
+) -> Tensor:
+    """IABN in eval mode where every sample has a layer of its own: many adapted models, one call.
+
+    Row b is what `iabn(x[b:b+1], mean[b], var[b], weight[b], bias[b])` gives; `alpha=math.inf` is BatchNorm.
+
+    Args:
+        x: Input of shape `[B, C, ...]`.
+        mean: The rows' running means `[B, C]`.
+        var: Their running variances `[B, C]`.
+        weight: Their scales `[B, C]`, or None.
+        bias: Their shifts `[B, C]`, or None.
+        eps: Added to variances.
+        alpha: See `iabn`.
+        correction: See `iabn`.
+
+    Returns:
+        The normalised input, of `x`'s shape and dtype.
+
+    Example:
+        >>> x = torch.tensor([[[1.0, 3.0]], [[1.0, 3.0]]])
+        >>> mean, var = torch.tensor([[0.0], [2.0]]), torch.ones(2, 1)
+        >>> iabn_rows(x, mean, var, eps=0.0)
+        tensor([[[ 1.,  3.]],
+                [[-1.,  1.]]])
+    """
+    for values in (mean, var, weight, bias):
+        if values is not None and values.shape != x.shape[:2]:
+            raise ValueError(f"expected statistics of shape {[*x.shape[:2]]}, got {[*values.shape]}")
+    if alpha == math.inf or x.shape[2:].numel() == 1 or x.numel() == 0:
+        wide = widened(x)
+        return affine(wide, mean.to(wide.dtype), var.to(wide.dtype), weight, bias, eps).to(x.dtype)
+    return normalize_instances(x, mean, var, weight, bias, eps, alpha, correction)
+
+
 def batch_statistics(x: Tensor, correction: int = 0) -> tuple[Tensor, Tensor]:
     """Mean and variance of each channel over batch and positions, in at least float32; shapes `[C]`.
 
@@ -113,7 +157,8 @@ def normalize_instances(
 ) -> Tensor:
     """Normalise each sample with the layer's statistics, corrected by the sample's own (equations 3–6).
 
-    One pass over `x` for its statistics, one for the multiply-add.
+    The layer's are `[C]`, or `[B, C]` where every sample has a layer of its own. One pass over `x` for its
+    statistics, one for the multiply-add.
     """
     wide = widened(x)
     positions = x.shape[2:].numel()
@@ -125,14 +170,21 @@ def normalize_instances(
     corrected_mean = correct(mean, instance_mean, alpha * mean_error)
     corrected_var = torch.clamp_min(correct(var, instance_var, alpha * var_error), 0)
 
-    scale = torch.rsqrt(corrected_var + eps)
+    return affine(wide, corrected_mean, corrected_var, weight, bias, eps).to(x.dtype)
+
+
+def affine(
+    x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Tensor:
+    """`(x - mean) / sqrt(var + eps) * weight + bias` as one multiply-add; statistics and affine are `[B, C]`."""
+    scale = torch.rsqrt(var + eps)
     if weight is not None:
         scale = scale * weight
-    shift = -corrected_mean * scale
+    shift = -mean * scale
     if bias is not None:
         shift = shift + bias
     trailing = (...,) + (None,) * (x.ndim - 2)
-    return torch.addcmul(shift[trailing], wide, scale[trailing]).to(x.dtype)
+    return torch.addcmul(shift[trailing], x, scale[trailing])
 
 
 def widened(x: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from . import functional, operators
 from .native import kernel
 
-__all__ = ["iabn", "kernel"]
+__all__ = ["iabn", "iabn_rows", "kernel"]
 
 _float32 = torch.float32
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -47,7 +47,7 @@ def iabn(
         >>> torch.allclose(iabn(x, mean, var), functional.iabn(x, mean, var), atol=1e-5)
         True
     """
-    if not _fits(x, running_mean, running_var, weight, bias, alpha):
+    if alpha == math.inf or not _fits(x, (running_mean, running_var, weight, bias), x.shape[1:2]):
         return functional.iabn(
             x,
             running_mean,
@@ -74,16 +74,38 @@ def iabn(
     return out
 
 
-def _fits(
+def iabn_rows(
     x: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    alpha: float,
-) -> bool:
-    """Whether the kernel can take these tensors here and now. Called for every layer, so it is kept short."""
-    if x.dtype is not _float32 or type(x) is not Tensor or not x.is_cpu or alpha == math.inf:
+    mean: Tensor,
+    var: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float = 1e-5,
+    alpha: float = 4.0,
+    correction: int = 0,
+) -> Tensor:
+    """`functional.iabn_rows`, by the fused kernel wherever it can take the tensors and no graph is needed.
+
+    Example:
+        >>> x, mean, var = torch.randn(2, 3, 8, 8), torch.randn(2, 3), torch.rand(2, 3)
+        >>> rows = iabn_rows(x, mean, var)
+        >>> torch.allclose(rows[1:], functional.iabn(x[1:], mean[1], var[1]), atol=1e-4)
+        True
+    """
+    if _needs_graph(x, weight, bias) or not _fits(x, (mean, var, weight, bias), x.shape[:2]):
+        return functional.iabn_rows(x, mean, var, weight, bias, eps=eps, alpha=alpha, correction=correction)
+    infer = torch.ops.note_tta.iabn_infer if _watched() else operators.infer
+    out: Tensor = infer(x, mean, var, weight, bias, eps, alpha, correction)
+    return out
+
+
+def _fits(x: Tensor, layer: tuple[Tensor | None, ...], size: torch.Size) -> bool:
+    """Whether the kernel can take these tensors here and now; `size` is the shape that the layer's must have.
+
+    Called for every layer, so it is kept short.
+    """
+    if x.dtype is not _float32 or type(x) is not Tensor or not x.is_cpu:
         return False
     if torch.compiler.is_compiling():
         if not _compilable():
@@ -96,17 +118,12 @@ def _fits(
     shape = x.shape
     if len(shape) < 3 or x.numel() <= shape[0] * shape[1]:  # no positions, or a single one: BatchNorm
         return False
-    channels = shape[1]
-    for p in (running_mean, running_var, weight, bias):
+    for p in layer:
         if p is not None and not (
-            type(p) in _PLAIN
-            and p.dtype is _float32
-            and p.is_cpu
-            and p.numel() == channels
-            and p.is_contiguous()
+            type(p) in _PLAIN and p.dtype is _float32 and p.is_cpu and p.shape == size and p.is_contiguous()
         ):
             return False
-    for p in (running_mean, running_var):
+    for p in layer[:2]:
         if p is not None and p.requires_grad:
             return False
     return x.is_contiguous() or operators.rows(x)

@@ -16,8 +16,8 @@ from torch import Tensor
 SWITCH = "NOTE_TTA_KERNEL"
 _FLOATS_PER_THREAD = 16384
 # `Request` in _iabn.c: 13 pointers; batch, channels, positions; eps, alpha; rows, training, correction,
-# threads. One packed record costs a third of what ctypes takes for as many arguments.
-_REQUEST = struct.Struct("13P3q2f4i")
+# threads, apart. One packed record costs a third of what ctypes takes for as many arguments.
+_REQUEST = struct.Struct("13P3q2f5i")
 
 
 @dataclass(frozen=True)
@@ -144,4 +144,5 @@ def request(
         training,
         correction,
         min(torch.get_num_threads(), 1 + floats // _FLOATS_PER_THREAD),
+        mean is not None and mean.ndim == 2,
     )

@@ -40,7 +40,7 @@ def infer(
     alpha: float,
     correction: int,
 ) -> Tensor:
-    """IABN with the layer's statistics, without a graph."""
+    """IABN with the layer's statistics, without a graph; `[B, C]` numbers are each sample's own layer."""
     source = _dense(x)
     out = torch.empty_like(source)
     kernel().forward(request(source, out, weight, bias, (mean, var), None, (eps, alpha, correction)))

@@ -63,8 +63,8 @@ def close(found, expected, tolerance=1e-5):
 
 
 def takes_kernel(*arguments, **settings):
-    x, mean, var, weight, bias = arguments
-    return kernels._fits(x, mean, var, weight, bias, settings.get("alpha", 4.0))
+    x, *layer = arguments
+    return settings.get("alpha", 4.0) != math.inf and kernels._fits(x, layer, x.shape[1:2])
 
 
 @pytest.fixture(params=[0, 1, 2], ids=["base", "avx2", "avx512"])
@@ -100,6 +100,73 @@ def test_inference_equals_the_differentiable_operator(shape, layout):
         bare = kernels.iabn(*tensors)
     assert torch.equal(bare, run(kernels.iabn, tensors)[0])
     assert bare.stride() == tensors[0].stride()
+
+
+def layers_of_rows(x, seed=2, affine=True):
+    g = torch.Generator().manual_seed(seed)
+    size = x.shape[:2]
+    mean, var = 0.5 * torch.randn(size, generator=g), 0.2 + torch.rand(size, generator=g)
+    weight, bias = torch.randn(size, generator=g), torch.randn(size, generator=g)
+    return (mean, var, weight, bias) if affine else (mean, var, None, None)
+
+
+def one_by_one(x, layers, **settings):
+    """What each row gives alone, with its own layer, in float64."""
+    wide = [t if t is None else t.double() for t in layers]
+    rows = [
+        functional.iabn(x[b : b + 1].double(), *(t if t is None else t[b] for t in wide), **settings)
+        for b in range(len(x))
+    ]
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.7, 4.0, math.inf])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [*[c.values for c in CASES], ((5, 7), None), ((5, 7, 1), None), ((40, 24, 20, 20), torch.channels_last)],
+)
+def test_rows_with_layers_of_their_own_equal_calls_one_by_one(shape, layout, affine, alpha):
+    x = case(shape, layout)[0]
+    layers = layers_of_rows(x, affine=affine)
+    for correction in (0, 1):
+        settings = {"alpha": alpha, "correction": correction}
+        expected = one_by_one(x, layers, **settings)
+        for function in (functional.iabn_rows, kernels.iabn_rows):
+            out = function(x, *layers, **settings)
+            close([out], [expected])
+            assert out.stride() == x.stride()
+
+
+@needs_kernel
+@pytest.mark.parametrize("alpha", [4.0, math.inf])
+@pytest.mark.parametrize("layout", [None, torch.channels_last])
+def test_rows_take_the_kernel(monkeypatch, layout, alpha):
+    x = case((3, 16, 8, 8), layout)[0]
+    layers = layers_of_rows(x)
+    monkeypatch.setattr(functional, "iabn_rows", None)
+    whole = kernels.iabn_rows(x, *layers, alpha=alpha)
+    alone = [kernels.iabn_rows(x[b : b + 1], *(t[b : b + 1] for t in layers), alpha=alpha) for b in range(3)]
+    assert torch.equal(whole, torch.cat(alone))
+    if alpha != math.inf:
+        assert torch.equal(whole[1:2], kernels.iabn(x[1:2], *(t[1] for t in layers)))
+
+
+def test_rows_are_differentiable():
+    x = case((3, 6, 4, 4))[0].double().requires_grad_()
+    layers = [t.double() for t in layers_of_rows(x)]
+    run = lambda x, w, b: kernels.iabn_rows(x, *layers[:2], w, b, alpha=1.0)  # noqa: E731
+    assert torch.autograd.gradcheck(run, (x, *(t.requires_grad_() for t in layers[2:])))
+
+
+@pytest.mark.parametrize("function", [functional.iabn_rows, kernels.iabn_rows])
+def test_rows_refuse_a_layer_of_another_shape(function):
+    x = case((3, 6, 4, 4))[0]
+    mean, var, *_ = layers_of_rows(x)
+    with pytest.raises(ValueError, match=r"expected statistics of shape \[3, 6\], got \[6\]"):
+        function(x, mean[0], var)
+    with pytest.raises(ValueError, match=r"expected statistics of shape \[3, 6\], got \[2, 6\]"):
+        function(x, mean, var[:2])
 
 
 @needs_kernel
