@@ -31,6 +31,8 @@
 #define NEAR_CACHE (6 * 1024)        /* floats that stay in the first-level cache between two sweeps */
 #define FAR_CACHE (160 * 1024)       /* floats that stay in the second-level cache */
 
+#define INTERFACE 2                  /* counts the changes of Request; native.py asks for the same number */
+
 /* What kernels.py asks for, packed by it field by field (native.py holds the same list). */
 typedef struct {
     const float *x, *grad;           /* [B, C, L]; grad in the backward only */
@@ -193,6 +195,8 @@ IABN_EXPORT int iabn_limit(int most) {
     widest = most >= 0 && most < machine ? most : machine;
     return widest;
 }
+
+IABN_EXPORT int iabn_interface(void) { return INTERFACE; }
 
 IABN_EXPORT const char *iabn_isa(void) { return variants[widest].name; }
 

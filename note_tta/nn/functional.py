@@ -176,7 +176,7 @@ def normalize_instances(
 def affine(
     x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:
-    """`(x - mean) / sqrt(var + eps) * weight + bias` as one multiply-add; statistics and affine are `[B, C]`."""
+    """`(x - mean) / sqrt(var + eps) * weight + bias` as one multiply-add, per channel or instance."""
     scale = torch.rsqrt(var + eps)
     if weight is not None:
         scale = scale * weight

@@ -17,6 +17,7 @@ SWITCH = "NOTE_TTA_KERNEL"
 _FLOATS_PER_THREAD = 16384
 # `Request` in _iabn.c: 13 pointers; batch, channels, positions; eps, alpha; rows, training, correction,
 # threads, apart. One packed record costs a third of what ctypes takes for as many arguments.
+_INTERFACE = 2
 _REQUEST = struct.Struct("13P3q2f5i")
 
 
@@ -73,6 +74,10 @@ def load(path: Path) -> Kernel:
         return Kernel(None, None, f"{path} does not exist: the install found no working C compiler", path)
     try:
         library = ctypes.CDLL(str(path))
+        if not hasattr(library, "iabn_interface") or library.iabn_interface() != _INTERFACE:
+            return Kernel(
+                None, None, f"{path} was built from another version: install the package again", path
+            )
         library.iabn_setup.argtypes = [ctypes.c_void_p] * 3
         library.iabn_isa.restype = ctypes.c_char_p
         forward, backward = library.iabn_forward, library.iabn_backward

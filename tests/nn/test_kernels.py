@@ -392,6 +392,13 @@ def test_a_broken_kernel_is_reported_not_raised(tmp_path):
 
 
 @needs_kernel
+def test_a_kernel_of_another_version_is_not_called(monkeypatch):
+    monkeypatch.setattr(native, "_INTERFACE", 1)
+    old = native.load(native.kernel().path)
+    assert not old.active and "built from another version: install the package again" in old.reason
+
+
+@needs_kernel
 def test_the_kernel_shares_torch_s_threads():
     assert native.kernel().isa in ("base", "avx2", "avx512")
     assert "torch" in native.kernel().threads
