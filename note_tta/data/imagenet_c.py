@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from .corruptions.engine import ENGINE_VERSION, corrupt, parameters
+from .corruptions.engine import ENGINE_VERSION, corrupt
 from .corruptions.textures import Texture, frost_textures
 from .files import only_one, replacing
 from .imagenet import clean_split, corrupted_folders, list_pictures, read_picture
@@ -45,6 +46,13 @@ def prepare_imagenet(
                 if manifest.has(corruption, severity):
                     continue
                 place = folder / corruption / str(severity)
+                used = manifest.parameters.setdefault(corruption, {})
+                wanted = manifest.wanted(corruption, severity)
+                if used.get(str(severity), wanted) != wanted:
+                    shutil.rmtree(place, ignore_errors=True)
+                used[str(severity)] = wanted
+                manifest.done.get(corruption, {}).pop(str(severity), None)
+                manifest.write()
                 ice = textures if corruption == "frost" else None
                 jobs = (
                     (clean, pictures[first : first + GROUP], first, place, corruption, severity, seed, ice)
@@ -54,8 +62,6 @@ def prepare_imagenet(
                 for _, count in run(jobs, _work):
                     done += count
                     progress(f"{corruption} {severity}", done, len(pictures))
-                used = manifest.parameters.setdefault(corruption, {})
-                used[str(severity)] = list(parameters(corruption, severity, "imagenet"))
                 manifest.done.setdefault(corruption, {})[str(severity)] = f"{len(pictures)} pictures"
                 manifest.write()
     return folder

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from .base import BadData, MissingData
+from .corruptions.engine import Table, parameters
+from .corruptions.names import SEVERITIES
 from .files import write_text
 
 MANIFEST_NAME = "manifest.json"
@@ -23,7 +25,8 @@ class Manifest:
         version: version of the corruption engine; other versions may draw other bytes.
         source: fingerprint of the clean images.
         textures: the ice of `frost`: "published" photographs or "procedural".
-        parameters: corruption -> severity (as text) -> the parameters used.
+        parameters: corruption -> severity (as text) -> the parameters used. A part made with other
+            parameters than today's counts as not made.
         done: corruption -> severity (as text) -> SHA-256 of that block's bytes. A part that is not
             listed is not in the file, whatever the file's size.
     """
@@ -48,8 +51,11 @@ class Manifest:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             manifest = cls(**content, folder=folder)
-            well_formed = isinstance(manifest.done, dict) and all(
-                isinstance(part, dict) for part in manifest.done.values()
+            levels = {str(severity) for severity in SEVERITIES}
+            well_formed = all(
+                isinstance(table, dict)
+                and all(isinstance(part, dict) and part.keys() <= levels for part in table.values())
+                for table in (manifest.done, manifest.parameters)
             )
         except (ValueError, TypeError, RecursionError) as error:
             raise BadData(
@@ -57,7 +63,9 @@ class Manifest:
             ) from error
         if not well_formed:
             raise BadData(
-                path, "'done' must map corruptions to severities; delete the folder, prepare it again"
+                path,
+                "'done' and 'parameters' must map corruptions to severities; "
+                "delete the folder, prepare it again",
             )
         return manifest
 
@@ -82,13 +90,26 @@ class Manifest:
                 )
         return manifest
 
+    def parts(self, corruption: str) -> dict[str, str]:
+        """The completed parts of a corruption: severity (as text) -> what `done` says of it."""
+        return {
+            level: digest
+            for level, digest in self.done.get(corruption, {}).items()
+            if self.parameters.get(corruption, {}).get(level) == self.wanted(corruption, int(level))
+        }
+
+    def wanted(self, corruption: str, severity: int) -> list[float]:
+        """The parameters with which a part of this set is made today."""
+        tables: dict[str, Table] = {"mnist": "mnist", "imagenet": "imagenet"}
+        return list(parameters(corruption, severity, tables.get(self.dataset, "cifar")))
+
     def has(self, corruption: str, severity: int) -> bool:
         """Whether this part was completed."""
-        return str(severity) in self.done.get(corruption, {})
+        return str(severity) in self.parts(corruption)
 
     def require(self, corruption: str, severity: int, command: str) -> None:
         """Raise `MissingData` unless this part was completed."""
         if not self.has(corruption, severity):
-            present = ", ".join(sorted(self.done.get(corruption, {}))) or "none"
+            present = ", ".join(sorted(self.parts(corruption))) or "none"
             what = f"{corruption} at severity {severity} (regenerated severities present: {present})"
             raise MissingData(what, [self.folder], command)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from . import cifar, mnist
 from .base import IntArray, content_digest, load_array
-from .corruptions.engine import BLOCK, ENGINE_VERSION, Table, corrupt, parameters
+from .corruptions.engine import BLOCK, ENGINE_VERSION, Table, corrupt
 from .corruptions.names import CORRUPTIONS, MNIST_CORRUPTIONS, SEVERITIES, check_severity
 from .corruptions.textures import Texture, frost_textures
 from .files import only_one, replacing
@@ -153,7 +153,7 @@ class _ArrayMaker:
         missing = [s for s in severities if not self.manifest.has(corruption, s) or not file.is_file()]
         if not missing:
             return
-        kept = [int(s) for s in self.manifest.done.get(corruption, {})] if file.is_file() else []
+        kept = [int(s) for s in self.manifest.parts(corruption)] if file.is_file() else []
         kept = [s for s in kept if s not in missing]
         with replacing(labels_file) as temporary, temporary.open("wb") as stream:
             np.save(stream, np.tile(self.labels, blocks).astype(np.uint8))
@@ -172,7 +172,7 @@ class _ArrayMaker:
                 )
         self.manifest.done[corruption] = dict(sorted(digests.items()))
         self.manifest.parameters[corruption] = {
-            level: list(parameters(corruption, int(level), self.table)) for level in digests
+            level: self.manifest.wanted(corruption, int(level)) for level in digests
         }
         self.manifest.write()
 

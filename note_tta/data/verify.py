@@ -103,7 +103,7 @@ def _regenerated(folder: Path, files: Mapping[str, Path], severities: tuple[int,
         "manifest", True, f"seed {manifest.seed}, engine {manifest.version}, {manifest.textures} frost"
     )
     for corruption, file in files.items():
-        done = manifest.done.get(corruption, {})
+        done = manifest.parts(corruption)
         if not done:
             yield Check(corruption, False, f"missing: not in {folder / 'manifest.json'}")
             continue

@@ -11,7 +11,7 @@ from note_tta.data.corruptions import (
     frost_textures,
     parameters,
 )
-from note_tta.data.corruptions.blur import _disk
+from note_tta.data.corruptions.blur import _disk, zoom_factors
 from note_tta.data.corruptions.sampling import bilinear, central_zoom, line_blur
 from note_tta.data.corruptions.textures import ice_texture
 from note_tta.data.corruptions.weather import plasma
@@ -139,15 +139,37 @@ def test_line_blur_smears_one_way_along_its_angle():
     assert (np.diff(blurred[10, 4:11]) > 0).all()
 
 
-def test_central_zoom_matches_scipy():
+@pytest.mark.parametrize("factor", [1.01, 1.25, 1.2500000000000002, 1.3])
+def test_central_zoom_matches_scipy(factor):
     image = smooth_images(1, 32, 1).astype(np.float32)
-    inside = int(np.ceil(32 / 1.25))
+    inside = int(np.ceil(32 / factor))
     first = (32 - inside) // 2
-    zoomed = ndimage.zoom(image[0, first : first + inside, first : first + inside, 0], 1.25, order=1)
+    zoomed = ndimage.zoom(image[0, first : first + inside, first : first + inside, 0], factor, order=1)
     trim = (len(zoomed) - 32) // 2
     np.testing.assert_allclose(
-        central_zoom(image, 1.25)[0, ..., 0], zoomed[trim : trim + 32, trim : trim + 32], atol=1e-3
+        central_zoom(image, factor)[0, ..., 0], zoomed[trim : trim + 32, trim : trim + 32], atol=1e-3
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "counts", "lasts"),
+    [
+        ("cifar", [7, 12, 16, 21, 26], [1.06, 1.11, 1.15, 1.20, 1.25]),
+        ("imagenet", [12, 16, 11, 13, 11], [1.11, 1.15, 1.20, 1.24, 1.30]),
+    ],
+)
+def test_zoom_factors_are_those_of_the_makers_ranges(table, counts, lasts):
+    factors = [zoom_factors(*parameters("zoom_blur", severity, table)) for severity in range(1, 6)]
+    assert [len(each) for each in factors] == counts
+    assert [each[-1] for each in factors] == pytest.approx(lasts, abs=1e-9)
+    assert all(each[0] == 1 for each in factors)
+
+
+def test_the_last_zoom_of_cifars_severity_5_enlarges_to_33_pixels():
+    last = zoom_factors(*parameters("zoom_blur", 5, "cifar"))[-1]
+    inside = int(np.ceil(32 / last))
+    assert round(inside * last) == 33
+    assert round(inside * 1.25) == 32  # half a pixel away from the rounded factor
 
 
 @pytest.mark.parametrize(

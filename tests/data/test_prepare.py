@@ -90,6 +90,19 @@ def test_a_second_run_does_nothing_and_another_seed_is_refused(root, monkeypatch
     assert not list(folder.glob(".*.part"))
 
 
+def test_a_part_made_with_other_parameters_is_made_again(root):
+    folder = prepare("cifar10", root, corruptions=["fog", "contrast"], severities=[1, 5], workers=1)
+    before = contents(folder)
+    manifest = Manifest.read(folder)
+    manifest.parameters["contrast"]["5"] = [0.2]
+    manifest.write()
+    with pytest.raises(MissingData, match=r"contrast at severity 5 \(regenerated severities present: 1\)"):
+        open_dataset("cifar10", root).domain("contrast")
+    assert len(open_dataset("cifar10", root).domain("fog")) == 120
+    prepare("cifar10", root, corruptions=["fog", "contrast"], severities=[1, 5], workers=1)
+    assert contents(folder) == before
+
+
 def test_a_failure_leaves_nothing_half_written(root, monkeypatch):
     def break_down(images, job):
         raise OSError("No space left on device")
@@ -155,6 +168,21 @@ def test_imagenet_folders_are_prepared_and_resumed(tmp_path):
     assert made[0].stat().st_mtime_ns == stamp
 
 
+def test_imagenet_pictures_made_with_other_parameters_are_made_again(tmp_path):
+    write_imagenet(tmp_path)
+    folder = prepare("imagenet", tmp_path, corruptions=["brightness"], severities=[3], workers=1)
+    made = sorted((folder / "brightness" / "3").rglob("*.JPEG"))
+    before = [file.read_bytes() for file in made]
+    made[0].write_bytes(b"as another version made it")
+    manifest = Manifest.read(folder)
+    manifest.parameters["brightness"]["3"] = [0.2]
+    manifest.write()
+    with pytest.raises(MissingData, match="regenerated severities present: none"):
+        open_dataset("imagenet", tmp_path, severity=3).domain("brightness")
+    prepare("imagenet", tmp_path, corruptions=["brightness"], severities=[3], workers=1)
+    assert [file.read_bytes() for file in made] == before
+
+
 def test_kitti_is_rendered_once_and_read_back_the_same(tmp_path):
     write_kitti(tmp_path)
     fresh = open_dataset("kitti", tmp_path).domain("rain_200")
@@ -199,6 +227,17 @@ def test_a_damaged_manifest_is_refused(root, text):
         open_dataset("cifar10", root).domain("fog")
     (folder / "manifest.json").unlink()
     with pytest.raises(BadData, match="the manifest of this regenerated set is missing"):
+        open_dataset("cifar10", root).domain("fog")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("done", {"fog": {"6": ""}}), ("done", {"fog": 1}), ("parameters", [])]
+)
+def test_a_manifest_of_other_shapes_is_refused(root, key, value):
+    folder = prepare("cifar10", root, corruptions=["fog"], severities=[5], workers=1)
+    content = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**content, key: value}))
+    with pytest.raises(BadData, match="must map corruptions to severities"):
         open_dataset("cifar10", root).domain("fog")
 
 

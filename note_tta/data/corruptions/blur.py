@@ -79,11 +79,25 @@ def motion_blur(images: Images, generator: np.random.Generator, radius: int, sig
     return line_blur(images, radius, sigma, generator.uniform(-45, 45, len(images)))
 
 
-def zoom_blur(images: Images, _generator: np.random.Generator, last: float, step: float) -> Images:
-    """The mean of the image and its central zooms from 1 to `last`."""
-    count = int(np.floor((last - 1) / step + 1e-6)) + 1
+def zoom_blur(images: Images, _generator: np.random.Generator, stop: float, step: float) -> Images:
+    """The mean of the image and its central zooms, from 1 up in steps.
+
+    The factors are those of `zoom_factors`: the benchmarks' makers wrote floating-point ranges, whose
+    rounding decides how many factors there are and how far the last one enlarges.
+    """
+    factors = zoom_factors(stop, step)
     total: Images = images.copy()
-    for i in range(count):
-        total += central_zoom(images, 1 + step * i)
-    total /= np.float32(count + 1)
+    for factor in factors:
+        total += central_zoom(images, factor)
+    total /= np.float32(len(factors) + 1)
     return total
+
+
+def zoom_factors(stop: float, step: float) -> list[float]:
+    """The factors of `zoom_blur`: a floating-point range from 1, whose rounding may reach `stop` itself.
+
+    >>> zoom_factors(1.26, 0.01)[-1], len(zoom_factors(1.11, 0.01))
+    (1.2500000000000002, 12)
+    """
+    factors: list[float] = np.arange(1, stop, step).tolist()
+    return factors
