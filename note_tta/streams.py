@@ -115,7 +115,7 @@ def _deal(members: list[np.ndarray], delta: float, rng: np.random.Generator) -> 
     stretches: list[list[np.ndarray]] = [[] for _ in range(tokens)]
     for member in members:
         proportions = _proportions(delta, held < share, rng)
-        cuts = np.round(np.cumsum(proportions)[:-1] * len(member)).astype(int)
+        cuts = np.floor(np.cumsum(proportions)[:-1] * len(member)).astype(int)
         for token, part in enumerate(np.split(rng.permutation(member), cuts)):
             stretches[token].append(part)
             held[token] += len(part)
