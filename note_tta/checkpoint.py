@@ -13,6 +13,7 @@ import json
 import math
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from .methods import Method
-from .models import architecture, build_model
+from .models import AUTHORS_INPUT, Normalize, architecture, build_model
+from .nn import IABN1d, IABN2d, IABN3d
 from .plain import load_plain
 
 _CARD = "note_tta_card"
@@ -146,9 +148,13 @@ def weights_fingerprint(source: str | Path | nn.Module) -> str:
 def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) -> nn.Module:
     """Load weights made elsewhere into `model`, in place, and return it.
 
-    Reads safetensors and `.pt` files of tensors. A wrapping `state_dict` or `model` entry, the `module.`
-    prefix of data-parallel training and the `._bn.` level in the checkpoints of NOTE's authors are taken
-    away; BatchNorm weights fit IABN layers as they are. The model is changed only when everything fits.
+    Reads safetensors and `.pt` files of tensors. A wrapping `state_dict` or `model` entry and the `module.`
+    prefix of data-parallel training are taken away. Checkpoints of NOTE's authors load: the `._bn.` level of
+    their IABN layers goes, and what their CIFAR networks call `shortcut` is our `downsample`. BatchNorm
+    weights fit IABN layers as they are. The model is changed only when everything fits.
+
+    A warning says where the file's network computes differently although its tensors fit: other norm layers
+    than the model's, or, in the authors' CIFAR networks, another input normalisation.
 
     Args:
         model: Any module.
@@ -171,9 +177,8 @@ def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) 
     """
     path = Path(path)
     own = dict(model.state_dict())
-    tensors = {
-        name if name in own else _own_name(name): tensor for name, tensor in _read_tensors(path).items()
-    }
+    found = _read_tensors(path)
+    tensors = {_own_name(name, own): tensor for name, tensor in found.items()}
     head = next((n for n, m in reversed(list(model.named_modules())) if isinstance(m, nn.Linear)), None)
     if new_head and head is not None:
         for name in (f"{head}.weight", f"{head}.bias"):
@@ -182,6 +187,8 @@ def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) 
     _check_fit(path, tensors, own, head)
     counters = {n: t for n, t in own.items() if n.endswith("num_batches_tracked") and n not in tensors}
     model.load_state_dict({**tensors, **counters})
+    for difference in _differences(model, found, _norm_settings(path, found)):
+        warnings.warn(f"{path}: {difference}", stacklevel=2)
     return model
 
 
@@ -301,10 +308,56 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _own_name(name: str) -> str:
+def _own_name(name: str, own: Mapping[str, Tensor]) -> str:
+    """What the model calls the tensor that a file from elsewhere calls `name`."""
+    if name in own:
+        return name
     while name.startswith("module."):
         name = name.removeprefix("module.")
-    return name.replace("._bn.", ".")
+    name = name.replace("._bn.", ".")
+    renamed = name.replace(".shortcut.", ".downsample.")
+    return renamed if renamed in own else name
+
+
+def _norm_settings(path: Path, found: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What a file tells of its IABN layers: its card's settings, or those of the authors' runs."""
+    if any("._bn." in name for name in found):
+        return {"alpha": 4.0, "correction": 1}
+    try:
+        card = read_card(path) if path.suffix == ".safetensors" else {}
+    except ValueError:  # weights from elsewhere
+        return {}
+    built = card.get("architecture", {})
+    if built.get("norm", "bn") == "bn":
+        return {}
+    return {"alpha": float(built.get("alpha", 4.0)), "correction": built.get("correction", 0)}
+
+
+def _differences(model: nn.Module, found: Mapping[str, Tensor], iabn: Mapping[str, Any]) -> list[str]:
+    """How a network that fits a file's tensors still computes other things than the file's own."""
+    told = []
+    layer = next((m for m in model.modules() if isinstance(m, IABN1d | IABN2d | IABN3d)), None)
+    held = {} if layer is None else {"alpha": layer.alpha, "correction": layer.correction}
+    if iabn and held != iabn:
+        settings = "alpha={alpha:g}, correction={correction}"
+        kind = "BatchNorm layers" if layer is None else f"IABN layers of {settings.format(**held)}"
+        wanted = settings.format(**iabn)
+        told.append(
+            f"its layers are IABN of {wanted}, but the model has {kind}: "
+            f"convert_iabn(model, {wanted}) makes them alike"
+        )
+    normalize = next((m for m in model.modules() if isinstance(m, Normalize)), None)
+    if normalize is not None and any(".shortcut." in name for name in found):
+        classes = next((len(tensor) for name, tensor in found.items() if name.endswith("fc.bias")), 10)
+        mean, std = AUTHORS_INPUT.get(classes, AUTHORS_INPUT[10])
+        if not torch.allclose(
+            torch.stack([normalize.mean, normalize.std]).cpu().float(), torch.tensor([mean, std]), atol=2e-3
+        ):
+            told.append(
+                "it has the names of the CIFAR networks of NOTE's authors, whose input is normalised by mean "
+                f"{mean} and deviation {std}, the model's by others: build_model(..., mean={mean}, std={std})"
+            )
+    return told
 
 
 def _check_fit(

@@ -2,13 +2,14 @@ import json
 import math
 import os
 import stat
+import warnings
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save, save_file
-from torch import nn
+from torch.nn import functional as F
 
 from note_tta.checkpoint import (
     load_checkpoint,
@@ -18,7 +19,7 @@ from note_tta.checkpoint import (
     weights_fingerprint,
     write_atomically,
 )
-from note_tta.models import build_model
+from note_tta.models import AUTHORS_INPUT, build_model
 from note_tta.nn import IABN2d, convert_iabn
 
 
@@ -228,19 +229,129 @@ def test_weights_from_elsewhere(tmp_path, wrap, prefix):
         assert torch.equal(target.state_dict()[name], tensor), name
 
 
-def test_authors_layout(tmp_path):
-    """IABN keys of the authors' release carry one more level, `bn1._bn.weight`."""
-    source = disturb(build_model("resnet18", 10, width=4))
-    layers = {n for n, m in source.named_modules() if isinstance(m, nn.BatchNorm2d)}
-    state = {}
-    for name, tensor in source.state_dict().items():
-        parent, _, leaf = name.rpartition(".")
-        state[f"{parent}._bn.{leaf}" if parent in layers else name] = tensor
-    assert "layer1.0.bn1._bn.weight" in state
-    torch.save(state, tmp_path / "w.pth")
-    target = load_weights(build_model("resnet18", 10, width=4, norm="iabn", correction=1), tmp_path / "w.pth")
-    for name, tensor in source.state_dict().items():
-        assert torch.equal(target.state_dict()[name], tensor), name
+AUTHORS_LAYERS = """
+    conv1 64 3 3 3, bn1._bn 64,
+    layer1.0.conv1 64 64 3 3, layer1.0.bn1._bn 64, layer1.0.conv2 64 64 3 3, layer1.0.bn2._bn 64,
+    layer1.1.conv1 64 64 3 3, layer1.1.bn1._bn 64, layer1.1.conv2 64 64 3 3, layer1.1.bn2._bn 64,
+    layer2.0.conv1 128 64 3 3, layer2.0.bn1._bn 128, layer2.0.conv2 128 128 3 3, layer2.0.bn2._bn 128,
+    layer2.0.shortcut.0 128 64 1 1, layer2.0.shortcut.1._bn 128,
+    layer2.1.conv1 128 128 3 3, layer2.1.bn1._bn 128, layer2.1.conv2 128 128 3 3, layer2.1.bn2._bn 128,
+    layer3.0.conv1 256 128 3 3, layer3.0.bn1._bn 256, layer3.0.conv2 256 256 3 3, layer3.0.bn2._bn 256,
+    layer3.0.shortcut.0 256 128 1 1, layer3.0.shortcut.1._bn 256,
+    layer3.1.conv1 256 256 3 3, layer3.1.bn1._bn 256, layer3.1.conv2 256 256 3 3, layer3.1.bn2._bn 256,
+    layer4.0.conv1 512 256 3 3, layer4.0.bn1._bn 512, layer4.0.conv2 512 512 3 3, layer4.0.bn2._bn 512,
+    layer4.0.shortcut.0 512 256 1 1, layer4.0.shortcut.1._bn 512,
+    layer4.1.conv1 512 512 3 3, layer4.1.bn1._bn 512, layer4.1.conv2 512 512 3 3, layer4.1.bn2._bn 512"""
+"""The layers in a CIFAR checkpoint of the paper's authors, as their code names them, and their shapes."""
+
+
+@pytest.fixture(scope="module")
+def authors():
+    """A state dict with the keys of the authors' release; its weights keep activations near 1."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator)
+
+    state = {"fc.weight": normal(10, 512), "fc.bias": normal(10)}
+    for entry in AUTHORS_LAYERS.split(","):
+        name, *sizes = entry.split()
+        shape = [int(size) for size in sizes]
+        if len(shape) == 4:
+            state[f"{name}.weight"] = normal(*shape) * (2 / (shape[1] * shape[2] * shape[3])) ** 0.5
+            continue
+        state |= {
+            f"{name}.weight": 1 + normal(*shape) / 10,
+            f"{name}.bias": normal(*shape) / 10,
+            f"{name}.running_mean": normal(*shape) / 10,
+            f"{name}.running_var": 1 + normal(*shape).abs(),
+            f"{name}.num_batches_tracked": torch.tensor(78200),
+        }
+    return state
+
+
+def authors_forward(state, x):
+    """The authors' network in eval mode, written from its description: IABN with alpha 4, unbiased."""
+
+    def conv(x, name, stride=1):
+        weight = state[f"{name}.weight"]
+        return F.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
+
+    def iabn(x, name):
+        places = x.shape[2] * x.shape[3]
+        m, v, weight, bias = (
+            state[f"{name}._bn.{leaf}"].view(1, -1, 1, 1)
+            for leaf in ("running_mean", "running_var", "weight", "bias")
+        )
+        mean, var = x.mean((2, 3), keepdim=True), x.var((2, 3), keepdim=True)
+        mean = m + F.softshrink((mean - m) / (width := 4 * ((v + 1e-5) / places).sqrt()), 1) * width
+        width = 4 * (v + 1e-5) * (2 / (places - 1)) ** 0.5
+        var = (v + F.softshrink((var - v) / width, 1) * width).relu()
+        return (x - mean) / (var + 1e-5).sqrt() * weight + bias
+
+    mean, std = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.2471, 0.2435, 0.2616])
+    x = (x - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+    x = iabn(conv(x, "conv1"), "bn1").relu()
+    for stage in (1, 2, 3, 4):
+        for block in (0, 1):
+            name, stride = f"layer{stage}.{block}", 2 if stage > 1 and block == 0 else 1
+            y = iabn(conv(x, f"{name}.conv1", stride), f"{name}.bn1").relu()
+            y = iabn(conv(y, f"{name}.conv2"), f"{name}.bn2")
+            if stride == 2:
+                x = iabn(conv(x, f"{name}.shortcut.0", 2), f"{name}.shortcut.1")
+            x = (x + y).relu()
+    return x.mean((2, 3)) @ state["fc.weight"].T + state["fc.bias"]
+
+
+def test_the_authors_checkpoints_load_and_compute_the_same(tmp_path, authors):
+    assert len(authors) == 122
+    torch.save(authors, tmp_path / "cp_last.pth.tar")
+    mean, std = AUTHORS_INPUT[10]
+    model = build_model("resnet18", 10, norm="iabn", correction=1, mean=mean, std=std)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_weights(model, tmp_path / "cp_last.pth.tar")
+    assert torch.equal(model.layer3[0].downsample[1].bias, authors["layer3.0.shortcut.1._bn.bias"])
+    x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(model.eval()(x), authors_forward(authors, x), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("built_with", "message"),
+    [
+        ({"norm": "bn"}, r"its layers are IABN of alpha=4, correction=1, but the model has BatchNorm layers"),
+        (
+            {"norm": "iabn"},
+            r"the model has IABN layers of alpha=4, correction=0: convert_iabn",
+        ),
+    ],
+)
+def test_other_norm_layers_than_the_files_are_said(tmp_path, authors, built_with, message):
+    torch.save(authors, tmp_path / "w.pt")
+    mean, std = AUTHORS_INPUT[10]
+    with pytest.warns(UserWarning, match=message) as caught:
+        load_weights(build_model("resnet18", 10, mean=mean, std=std, **built_with), tmp_path / "w.pt")
+    assert len(caught) == 1
+
+
+def test_another_input_normalisation_than_the_authors_is_said(tmp_path, authors):
+    torch.save(authors, tmp_path / "w.pt")
+    model = build_model("resnet18", 10, norm="iabn", correction=1)
+    with pytest.warns(UserWarning, match=r"mean \(0.4914, 0.4822, 0.4465\).*the model's by others") as caught:
+        load_weights(model, tmp_path / "w.pt")
+    assert len(caught) == 1
+
+
+def test_the_card_of_a_file_tells_of_its_norm_layers(saved, tmp_path):
+    path, _ = saved
+    with pytest.warns(UserWarning, match=r"IABN of alpha=2.5, correction=1, but the model has BatchNorm"):
+        load_weights(small(), path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_weights(small(norm="iabn", alpha=2.5, correction=1), path)
+        save_checkpoint(tmp_path / "bn.safetensors", small(), {})
+        load_weights(small(norm="iabn"), tmp_path / "bn.safetensors")
 
 
 def test_weights_without_batch_counters(tmp_path):

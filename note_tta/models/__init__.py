@@ -10,14 +10,20 @@ from torch import nn
 
 from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
 from .cnn import DigitsCNN, SensorCNN
-from .normalize import Normalize
+from .normalize import AUTHORS_INPUT, IMAGENET_INPUT, Normalize
 from .resnet import BasicBlock, Bottleneck, Depths, ResNet, Stem
 from .resnet_small import SmallResNet
 
-__all__ = ["DEFAULT_MODEL", "MODELS", "NORMS", "Architecture", "Normalize", "architecture", "build_model"]
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+__all__ = [
+    "AUTHORS_INPUT",
+    "DEFAULT_MODEL",
+    "MODELS",
+    "NORMS",
+    "Architecture",
+    "Normalize",
+    "architecture",
+    "build_model",
+]
 
 
 NORMS = ("bn", "iabn", "in")
@@ -131,8 +137,7 @@ def build_model(
         raise ValueError("mean and std go together: give both or neither")
     if mean is None or std is None:
         rgb = in_channels == 3 and not name.startswith("sensor")
-        mean = IMAGENET_MEAN if rgb else (0.0,) * in_channels
-        std = IMAGENET_STD if rgb else (1.0,) * in_channels
+        mean, std = IMAGENET_INPUT if rgb else ((0.0,) * in_channels, (1.0,) * in_channels)
     if len(mean) != in_channels:
         raise ValueError(f"mean has {len(mean)} values but the input {in_channels} channels")
     model = entry.make(Normalize(mean, std), num_classes=num_classes, width=width)

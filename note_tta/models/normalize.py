@@ -7,6 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+IMAGENET_INPUT = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and deviation by channel that public ImageNet weights expect; the default for colour images."""
+
+AUTHORS_INPUT = {
+    10: ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
+    100: ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
+"""Mean and deviation by channel inside the CIFAR networks of the paper's authors, by number of classes."""
+
 
 class Normalize(nn.Module):
     """Subtract each channel's mean and divide by its standard deviation.
