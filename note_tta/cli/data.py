@@ -75,7 +75,11 @@ def prepare(
         list[int] | None, typer.Option(help="Only this severity; may be given several times.")
     ] = None,
     corruption: Annotated[
-        list[str] | None, typer.Option(help="Only this corruption; may be given several times.")
+        list[str] | None,
+        typer.Option(
+            help="Only this corruption, also one beyond the paper's fifteen: speckle_noise, gaussian_blur, "
+            "spatter, saturate, night. May be given several times."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random draw.")] = 0,
     workers: Annotated[int | None, typer.Option(help="Processes; one a core if not given.")] = None,

@@ -113,6 +113,7 @@ class Dataset:
         stream: the paper's correlated order: a Dirichlet draw, sorted by class, or as recorded.
         openers: domain name to the function that opens it.
         absent: target domains of the paper whose files are not in the data root.
+        validation: domains to choose settings on, which are not targets.
     """
 
     name: str
@@ -123,10 +124,11 @@ class Dataset:
     stream: Stream
     openers: Mapping[str, Callable[[], Domain]] = field(repr=False)
     absent: tuple[str, ...] = ()
+    validation: tuple[str, ...] = ()
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Every domain's name: the source's, then the targets."""
+        """Every domain's name: the source's, then the targets, then what else there is."""
         return tuple(self.openers)
 
     def domain(self, name: str) -> Domain:

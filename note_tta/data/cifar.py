@@ -27,7 +27,13 @@ from .base import (
     image_domain,
     load_array,
 )
-from .corruptions.names import CORRUPTIONS, SEVERITIES, check_severity
+from .corruptions.names import (
+    CORRUPTIONS,
+    OWN_CORRUPTIONS,
+    SEVERITIES,
+    VALIDATION_CORRUPTIONS,
+    check_severity,
+)
 from .imbalance import thin_out
 from .manifest import Manifest
 from .pickles import read_pickled_dict
@@ -64,7 +70,10 @@ _LAYOUT: dict[str, dict[str, Any]] = {
 
 
 def open_cifar(root: Path, name: str, *, severity: int = 5, imbalance: float = 1) -> Dataset:
-    """Open CIFAR-10 or CIFAR-100 with its fifteen corruptions at one severity, all classes alike or not."""
+    """Open CIFAR-10 or CIFAR-100 with its fifteen corruptions at one severity, all classes alike or not.
+
+    Beside the targets, the four validation corruptions and `night` can be opened where they were prepared.
+    """
     check_severity(severity)
     layout = _LAYOUT[name]
     places = [root / layout["clean"], root / layout["corrupted"], root / f"{layout['corrupted']}-regenerated"]
@@ -73,7 +82,7 @@ def open_cifar(root: Path, name: str, *, severity: int = 5, imbalance: float = 1
     openers: dict[str, Callable[[], Domain]] = {
         split: partial(_clean_domain, root, name, split) for split in ("train", "test")
     }
-    for corruption in CORRUPTIONS:
+    for corruption in (*CORRUPTIONS, *VALIDATION_CORRUPTIONS, *OWN_CORRUPTIONS):
         openers[corruption] = partial(_corrupted_domain, root, name, corruption, severity)
     dataset = Dataset(
         name=name,
@@ -83,6 +92,7 @@ def open_cifar(root: Path, name: str, *, severity: int = 5, imbalance: float = 1
         targets=CORRUPTIONS,
         stream="dirichlet",
         openers=openers,
+        validation=VALIDATION_CORRUPTIONS,
     )
     return thin_out(dataset, imbalance)
 
@@ -125,15 +135,15 @@ def _clean_domain(root: Path, name: str, split: str) -> Domain:
 
 def _corrupted_domain(root: Path, name: str, corruption: str, severity: int) -> Domain:
     published, regenerated = corrupted_folders(root, name)
-    command = f"note-tta data download {name} (or: note-tta data prepare {name} --severity {severity})"
+    chosen = "" if corruption in CORRUPTIONS else f" --corruption {corruption}"
+    making = f"note-tta data prepare {name} --severity {severity}{chosen}"
+    command = making if corruption in OWN_CORRUPTIONS else f"note-tta data download {name} (or: {making})"
     for folder in (published, regenerated):
         file = folder / f"{corruption}.npy"
         if not file.is_file():
             continue
         if folder == regenerated:
-            Manifest.read(folder).require(
-                corruption, severity, f"note-tta data prepare {name} --severity {severity}"
-            )
+            Manifest.read(folder).require(corruption, severity, making)
         images = load_array(file, dtype="uint8", tail=(32, 32, 3))
         labels_file = folder / "labels.npy"
         labels = check_labels(

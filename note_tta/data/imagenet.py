@@ -17,7 +17,7 @@ import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin
-from .corruptions.names import CORRUPTIONS, check_severity
+from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, check_severity
 from .manifest import Manifest
 
 SIDE = 224
@@ -37,7 +37,7 @@ def open_imagenet(root: Path, *, severity: int = 5) -> Dataset:
         "train": partial(_clean_domain, root, "train", classes),
         "test": partial(_clean_domain, root, "val", classes),
     }
-    for corruption in CORRUPTIONS:
+    for corruption in (*CORRUPTIONS, *OWN_CORRUPTIONS):
         openers[corruption] = partial(_corrupted_domain, root, corruption, severity, classes)
     return Dataset(
         name="imagenet",

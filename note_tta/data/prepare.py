@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from . import cifar, mnist
 from .base import IntArray, content_digest, load_array
-from .corruptions.engine import BLOCK, ENGINE_VERSION, Table, corrupt
+from .corruptions.engine import BLOCK, ENGINE_VERSION, TABLES, Table, corrupt
 from .corruptions.names import CORRUPTIONS, MNIST_CORRUPTIONS, SEVERITIES, check_severity
 from .corruptions.textures import Texture, frost_textures
 from .files import only_one, replacing
@@ -69,15 +69,17 @@ def prepare(
 ) -> Path:
     """Regenerate the corrupted set of `name` under `root` and return its folder.
 
-    What the manifest lists is skipped, so a stopped run goes on where it was. Every severity of the
-    benchmark is made unless `severities` names some; MNIST-C has one.
+    What the manifest lists is skipped, so a stopped run goes on where it was. Every corruption that results
+    are reported on is made unless `corruptions` names some: the validation corruptions and `night` are made
+    only when named. Every severity is made unless `severities` names some; MNIST-C has one.
     """
     if name not in PREPARABLE:
         raise ValueError(f"cannot regenerate {name!r}; these can be: {', '.join(PREPARABLE)}")
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
-    known = MNIST_CORRUPTIONS if name == "mnist" else CORRUPTIONS
-    chosen = tuple(known if corruptions is None else corruptions)
+    known = TABLES["mnist" if name == "mnist" else "imagenet" if name == "imagenet" else "cifar"]
+    usual = MNIST_CORRUPTIONS if name == "mnist" else CORRUPTIONS
+    chosen = tuple(usual if corruptions is None else corruptions)
     unknown = [corruption for corruption in chosen if corruption not in known]
     if unknown:
         raise ValueError(f"unknown corruption {unknown[0]!r} for {name}; known are: {', '.join(known)}")

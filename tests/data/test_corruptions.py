@@ -1,3 +1,5 @@
+import colorsys
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,16 +9,22 @@ from note_tta.data.corruptions import (
     BLOCK,
     CORRUPTIONS,
     MNIST_CORRUPTIONS,
+    OWN_CORRUPTIONS,
+    VALIDATION_CORRUPTIONS,
     corrupt,
     frost_textures,
     parameters,
 )
 from note_tta.data.corruptions.blur import _disk, zoom_factors
 from note_tta.data.corruptions.sampling import bilinear, central_zoom, line_blur
+from note_tta.data.corruptions.splashes import edges_of
 from note_tta.data.corruptions.textures import ice_texture
 from note_tta.data.corruptions.weather import plasma
 
-TABLES = [("cifar", name) for name in CORRUPTIONS] + [("mnist", name) for name in MNIST_CORRUPTIONS]
+FURTHER = (*VALIDATION_CORRUPTIONS, *OWN_CORRUPTIONS)
+TABLES = [("cifar", name) for name in (*CORRUPTIONS, *FURTHER)] + [
+    ("mnist", name) for name in MNIST_CORRUPTIONS
+]
 
 
 def smooth_images(count, size, channels, seed=0):
@@ -39,7 +47,7 @@ def test_same_seed_same_bytes_whatever_the_division(table, name):
     assert not np.array_equal(whole, images)
 
 
-@pytest.mark.parametrize("name", CORRUPTIONS)
+@pytest.mark.parametrize("name", (*CORRUPTIONS, *FURTHER))
 def test_severity_grows(name):
     images = smooth_images(20, 32, 3)
     images = np.clip(images.astype(int) + np.random.default_rng(1).integers(-40, 40, images.shape), 0, 255)
@@ -48,11 +56,18 @@ def test_severity_grows(name):
         float(np.abs(corrupt(images, name, severity).astype(int) - images).mean()) for severity in (1, 3, 5)
     ]
     assert min(errors) > 0
-    if name not in ("glass_blur", "snow", "frost", "elastic_transform"):  # these trade one change for another
+    if name not in (
+        "glass_blur",
+        "snow",
+        "frost",
+        "elastic_transform",
+        "spatter",
+        "saturate",
+    ):  # these trade one change for another
         assert errors == sorted(errors)
 
 
-@pytest.mark.parametrize("name", CORRUPTIONS)
+@pytest.mark.parametrize("name", (*CORRUPTIONS, *OWN_CORRUPTIONS))
 @pytest.mark.parametrize("size", [64, 224])
 def test_imagenet_parameters_work_at_any_square_size(name, size):
     images = smooth_images(1, size, 3)
@@ -73,6 +88,10 @@ def test_noise_has_the_published_strength():
     assert gaussian.std() / 255 == pytest.approx(0.10, rel=0.02)
     shot = corrupt(grey, "shot_noise", 5).astype(float)
     assert shot.std() / 255 == pytest.approx(np.sqrt(128 / 255 / 50), rel=0.02)
+    speckle = [corrupt(np.full_like(grey, level), "speckle_noise", 5).astype(float) for level in (64, 128)]
+    assert [each.std() / 255 for each in speckle] == pytest.approx(
+        [0.2 * 64 / 255, 0.2 * 128 / 255], rel=0.02
+    )
     impulse = corrupt(grey, "impulse_noise", 5)
     assert (impulse == 255).mean() == pytest.approx(0.035, rel=0.1)
     assert (impulse == 0).mean() == pytest.approx(0.035, rel=0.1)
@@ -90,6 +109,79 @@ def test_light_follows_its_formulas():
     )
     black = np.zeros((1, 32, 32, 3), np.uint8)
     assert corrupt(black, "brightness", 5).min() == 76
+
+
+def test_saturation_is_changed_in_hsv():
+    images = smooth_images(1, 32, 3)
+    images[0, 0, 0] = 90  # grey: its hue counts as red
+    images[0, 0, 1] = 0
+    for severity, (factor, shift) in enumerate([(0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)], 1):
+        changed = corrupt(images, "saturate", severity)[0] / 255
+        for row, column in [(0, 0), (0, 1), (3, 5), (17, 30), (31, 31)]:
+            hue, saturation, value = colorsys.rgb_to_hsv(*(images[0, row, column] / 255))
+            expected = colorsys.hsv_to_rgb(hue, min(max(saturation * factor + shift, 0), 1), value)
+            np.testing.assert_allclose(changed[row, column], expected, atol=1.01 / 255)
+    with pytest.raises(ValueError, match="saturate needs images of three channels"):
+        corrupt(smooth_images(1, 32, 1), "saturate", 5)
+
+
+def test_gaussian_blur_is_a_gaussian():
+    images = smooth_images(2, 32, 3)
+    expected = ndimage.gaussian_filter(images[1] / 255, (1, 1, 0), mode="nearest", truncate=4)
+    np.testing.assert_allclose(corrupt(images, "gaussian_blur", 5)[1] / 255, expected, atol=1.01 / 255)
+
+
+def test_mud_hides_what_it_covers_and_nothing_else():
+    white = np.full((20, 32, 32, 3), 255, np.uint8)
+    muddy = corrupt(white, "spatter", 5)
+    clean = (muddy == 255).all(axis=3)
+    assert 0.5 < clean.mean() < 0.95
+    brown = muddy[~clean] / 255
+    cover = (1 - brown) / (1 - np.array([63, 42, 20]) / 255)  # how much of each channel is mud
+    np.testing.assert_allclose(cover, cover[:, :1].repeat(3, axis=1), atol=0.02)
+    assert cover.min() > 0.78
+
+
+def test_water_adds_pale_light():
+    black = np.zeros((20, 32, 32, 3), np.uint8)
+    wet = corrupt(black, "spatter", 3).astype(float)
+    assert wet.max() == pytest.approx(0.5 * 238, abs=1)
+    assert wet[..., 1].sum() == pytest.approx(wet[..., 2].sum())
+    assert wet[..., 0].sum() / wet[..., 1].sum() == pytest.approx(175 / 238, abs=0.02)
+
+
+def test_the_edges_of_a_step():
+    """Worked by hand: both columns beside the step have a slope of 400; the first of them is the ridge."""
+    step = np.zeros((9, 9), np.uint8)
+    step[:, 4:] = 100
+    expected = np.zeros((9, 9), bool)
+    expected[:, 3] = True
+    assert np.array_equal(edges_of(step, 50, 150), expected)
+    assert np.array_equal(edges_of(step.T.copy(), 50, 150), expected.T)
+    assert not edges_of(np.full((9, 9), 7, np.uint8), 50, 150).any()
+    weak = step // 5  # a slope of 80
+    assert not edges_of(weak, 50, 150).any()
+    assert np.array_equal(edges_of(weak, 50, 75), expected)
+    growing = step // 100 * np.arange(20, 110, 10, dtype=np.uint8)[:, None]  # slopes of 100 to 460
+    assert edges_of(growing, 350, 350).any(axis=1).tolist() == [False] * 6 + [True] * 3
+    assert edges_of(growing, 50, 350).any(axis=1).all()  # what is weak counts where it touches what is strong
+
+
+def test_night_lets_in_less_light_and_makes_it_grainy():
+    grey = np.full((50, 32, 32, 3), 128, np.uint8)
+    for severity, exposure in enumerate([0.5, 0.25, 0.12, 0.06, 0.03], 1):
+        dark = corrupt(grey, "night", severity) / 255
+        light = (dark + 0.5 / 255) ** 2.2  # stored values are cut off
+        assert light.mean() == pytest.approx(exposure * (128 / 255) ** 2.2, rel=0.02)
+        assert light.std() == pytest.approx(np.sqrt(light.mean() / 2000), rel=0.1)
+    assert corrupt(np.zeros((1, 32, 32, 1), np.uint8), "night", 5).max() == 0
+
+
+def test_what_is_not_reported_on_is_not_among_the_fifteen():
+    assert len(CORRUPTIONS) == 15
+    assert not set(FURTHER) & set(CORRUPTIONS)
+    with pytest.raises(ValueError, match="unknown corruption 'saturate' for imagenet"):
+        parameters("saturate", 5, "imagenet")
 
 
 def test_jpeg_and_pixelate_are_pillows_own():

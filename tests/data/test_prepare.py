@@ -63,6 +63,21 @@ def test_one_severity_is_honest_about_the_others(root):
     assert Manifest.read(root / "CIFAR-10-C-regenerated").done["fog"].keys() == {"2", "5"}
 
 
+def test_validation_corruptions_are_made_only_when_named(root, monkeypatch):
+    made = []
+    monkeypatch.setattr(module._ArrayMaker, "make", lambda self, name, levels: made.append(name))
+    prepare("cifar10", root, workers=1)
+    assert made == list(open_dataset("cifar10", root).targets)
+    monkeypatch.undo()
+    prepare("cifar10", root, corruptions=["speckle_noise", "night"], severities=[5], workers=1)
+    dataset = open_dataset("cifar10", root)
+    assert dataset.validation == ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+    assert not set(dataset.validation) & set(dataset.targets)
+    assert len(dataset.domain("speckle_noise")) == len(dataset.domain("night")) == 120
+    with pytest.raises(MissingData, match="prepare cifar10 --severity 5 --corruption saturate"):
+        dataset.domain("saturate")
+
+
 def test_published_files_win(root):
     prepare("cifar10", root, corruptions=["fog"], severities=[5], workers=1)
     folder = root / "CIFAR-10-C"

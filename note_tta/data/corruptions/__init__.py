@@ -5,7 +5,13 @@ unseeded random numbers.
 """
 
 from .engine import BLOCK, ENGINE_VERSION, corrupt, parameters
-from .names import CORRUPTIONS, MNIST_CORRUPTIONS, SEVERITIES
+from .names import (
+    CORRUPTIONS,
+    MNIST_CORRUPTIONS,
+    OWN_CORRUPTIONS,
+    SEVERITIES,
+    VALIDATION_CORRUPTIONS,
+)
 from .textures import frost_textures
 
 __all__ = [
@@ -13,7 +19,9 @@ __all__ = [
     "CORRUPTIONS",
     "ENGINE_VERSION",
     "MNIST_CORRUPTIONS",
+    "OWN_CORRUPTIONS",
     "SEVERITIES",
+    "VALIDATION_CORRUPTIONS",
     "corrupt",
     "frost_textures",
     "parameters",

@@ -1,10 +1,15 @@
-"""Blur: defocus, glass, motion and zoom."""
+"""Blur: Gaussian, defocus, glass, motion and zoom."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from .sampling import Images, central_zoom, gaussian, line_blur
+
+
+def gaussian_blur(images: Images, _generator: np.random.Generator, sigma: float) -> Images:
+    """Smooth by a Gaussian."""
+    return gaussian(images, sigma)
 
 
 def _disk(radius: float, sigma: float) -> Images:

@@ -1,4 +1,4 @@
-"""Light and files: brightness, contrast, elastic transform, pixelation, JPEG compression."""
+"""Light and files: brightness, night, contrast, saturation, elastic transform, pixelation, JPEG."""
 
 from __future__ import annotations
 
@@ -20,6 +20,34 @@ def brightness(images: Images, _generator: np.random.Generator, amount: float) -
     ratio = brighter / np.where(value > 0, value, np.float32(1))
     lit: Images = np.where(value > 0, images * ratio, brighter)
     return lit
+
+
+def night(images: Images, generator: np.random.Generator, exposure: float, photons: float) -> Images:
+    """Let less light in, by the factor `exposure`, and count what is left of it, photon by photon.
+
+    Values are taken to light by a gamma of 2.2 and back; of white light at full exposure `photons` arrive.
+    """
+    gamma = 2.2
+    arriving = photons * exposure * np.power(images, gamma, dtype=np.float64)
+    dark: Images = np.power(generator.poisson(arriving) / photons, 1 / gamma).astype(np.float32)
+    return dark
+
+
+def saturate(images: Images, _generator: np.random.Generator, factor: float, shift: float) -> Images:
+    """Multiply the saturation of every pixel and add to it; hue and value stay.
+
+    A pixel without colour has the hue of red, as in the usual conversion to HSV.
+    """
+    if images.shape[3] == 1:
+        raise ValueError("saturate needs images of three channels, got grey ones")
+    value = images.max(axis=3, keepdims=True)
+    spread = value - images.min(axis=3, keepdims=True)
+    bright = np.where(value > 0, value, np.float32(1))
+    saturation = np.clip(spread / bright * np.float32(factor) + np.float32(shift), 0, 1)
+    red = np.array([0, 1, 1], dtype=np.float32)
+    distance = np.where(spread > 0, (value - images) / np.where(spread > 0, spread, np.float32(1)), red)
+    coloured: Images = value * (1 - saturation * distance)
+    return coloured
 
 
 def contrast(images: Images, _generator: np.random.Generator, factor: float) -> Images:

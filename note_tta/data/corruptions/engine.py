@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from . import blur, digital, handwriting, noise, weather
-from .names import CORRUPTIONS, MNIST_CORRUPTIONS, check_severity
+from . import blur, digital, handwriting, noise, splashes, weather
+from .names import check_severity
 from .sampling import Images
 from .textures import Texture, ice_texture
 
@@ -44,12 +44,17 @@ _FUNCTIONS: Mapping[str, Callable[..., Images]] = {
     "rotate": handwriting.rotate,
     "translate": handwriting.translate,
     "stripe": handwriting.stripe,
-    "spatter": handwriting.spatter,
+    "spatter": splashes.spatter,
+    "speckle_noise": noise.speckle_noise,
+    "gaussian_blur": blur.gaussian_blur,
+    "saturate": digital.saturate,
+    "night": digital.night,
     "dotted_line": handwriting.dotted_line,
     "zigzag": handwriting.zigzag,
     "canny_edges": handwriting.canny_edges,
 }
 
+_NIGHT = tuple((exposure, 2000.0) for exposure in (0.5, 0.25, 0.12, 0.06, 0.03))
 _CIFAR: dict[str, Sequence[Parameters]] = {
     "gaussian_noise": ((0.04,), (0.06,), (0.08,), (0.09,), (0.10,)),
     "shot_noise": ((500,), (250,), (100,), (75,), (50,)),
@@ -78,6 +83,17 @@ _CIFAR: dict[str, Sequence[Parameters]] = {
     ),
     "pixelate": ((0.95,), (0.9,), (0.85,), (0.75,), (0.65,)),
     "jpeg_compression": ((80,), (65,), (58,), (50,), (40,)),
+    "speckle_noise": ((0.06,), (0.1,), (0.12,), (0.16,), (0.2,)),
+    "gaussian_blur": ((0.4,), (0.6,), (0.7,), (0.8,), (1,)),
+    "spatter": (
+        (0.62, 0.1, 0.7, 0.7, 0.5, 0),
+        (0.65, 0.1, 0.8, 0.7, 0.5, 0),
+        (0.65, 0.3, 1, 0.69, 0.5, 0),
+        (0.65, 0.1, 0.7, 0.69, 0.6, 1),
+        (0.65, 0.1, 0.5, 0.68, 0.6, 1),
+    ),
+    "saturate": ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
+    "night": _NIGHT,
 }
 _IMAGENET: dict[str, Sequence[Parameters]] = {
     "gaussian_noise": ((0.08,), (0.12,), (0.18,), (0.26,), (0.38,)),
@@ -107,6 +123,7 @@ _IMAGENET: dict[str, Sequence[Parameters]] = {
     ),
     "pixelate": ((0.6,), (0.5,), (0.4,), (0.3,), (0.25,)),
     "jpeg_compression": ((25,), (18,), (15,), (10,), (7,)),
+    "night": _NIGHT,
 }
 _MNIST: dict[str, Sequence[Parameters]] = {
     "shot_noise": ((3,),),
@@ -136,13 +153,14 @@ _WHOLE = {
     "snow": (4,),
     "stripe": (0, 1),
     "fog": (2,),
+    "spatter": (5,),
     "zigzag": (0, 1),
 }
 
 
 def parameters(name: str, severity: int, table: Table) -> Parameters:
-    """The published parameters of a corruption; MNIST-C has a single severity, 1."""
-    known = MNIST_CORRUPTIONS if table == "mnist" else CORRUPTIONS
+    """The parameters of a corruption, the published ones but for `night`; MNIST-C has one severity, 1."""
+    known = TABLES[table]
     if name not in known:
         raise ValueError(f"unknown corruption {name!r} for {table}; known are: {', '.join(known)}")
     if table == "mnist" and severity != 1:

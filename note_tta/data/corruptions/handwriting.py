@@ -1,4 +1,4 @@
-"""The corruptions that MNIST-C has on its own: warps, stripes, spatter, lines and edges; grey images."""
+"""The corruptions that MNIST-C has on its own: warps, stripes, lines and edges; grey images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from .sampling import Images, bilinear, gaussian
+from .sampling import Images, bilinear
 
 
 def _signs(generator: np.random.Generator, *shape: int) -> npt.NDArray[np.float64]:
@@ -62,24 +62,6 @@ def stripe(images: Images, _generator: np.random.Generator, left: int, right: in
     striped[:, :, :left] = 1 - images[:, :, :left]
     striped[:, :, right:] = 1 - images[:, :, right:]
     return striped
-
-
-def spatter(
-    images: Images,
-    generator: np.random.Generator,
-    mean: float,
-    std: float,
-    sigma: float,
-    threshold: float,
-    edge: float,
-) -> Images:
-    """Cover parts of the image with dark grey drops."""
-    liquid = mean + std * generator.standard_normal((*images.shape[:3], 1), dtype=np.float32)
-    drops = (gaussian(liquid.astype(np.float32), sigma) > threshold).astype(np.float32)
-    mask = gaussian(drops, edge)
-    mask[mask < 0.8] = 0
-    spattered: Images = images * (1 - mask) + np.float32(63 / 255) * mask
-    return spattered
 
 
 def _draw(images: Images, heights: npt.NDArray[np.float64]) -> Images:

@@ -22,6 +22,12 @@ CORRUPTIONS = (
     "jpeg_compression",
 )
 
+VALIDATION_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+"""The four further corruptions of the CIFAR sets: for choosing settings, never for reporting."""
+
+OWN_CORRUPTIONS = ("night",)
+"""What the benchmarks do not have."""
+
 MNIST_CORRUPTIONS = (
     "shot_noise",
     "impulse_noise",

@@ -1,4 +1,4 @@
-"""Noise: Gaussian, shot (Poisson) and impulse (salt and pepper)."""
+"""Noise: Gaussian, shot (Poisson), impulse (salt and pepper) and speckle."""
 
 from __future__ import annotations
 
@@ -23,4 +23,11 @@ def impulse_noise(images: Images, generator: np.random.Generator, share: float) 
     """Set a share of all values to 0 or 1, half each."""
     draw = generator.random(images.shape, dtype=np.float32)
     noisy: Images = np.where(draw < share / 2, np.float32(1), np.where(draw < share, np.float32(0), images))
+    return noisy
+
+
+def speckle_noise(images: Images, generator: np.random.Generator, std: float) -> Images:
+    """Add normal noise in proportion to every value."""
+    noise = generator.standard_normal(images.shape, dtype=np.float32)
+    noisy: Images = images * (1 + np.float32(std) * noise)
     return noisy
