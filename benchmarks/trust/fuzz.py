@@ -35,9 +35,9 @@ from note_tta.data.manifest import Manifest
 from note_tta.data.mnist import read_clean as read_mnist
 from note_tta.data.pickles import read_pickled_dict
 from note_tta.data.tables import read_columns, read_numbers
-from note_tta.experiments.cell import Cell
+from note_tta.experiments.cell import Cell, Stream
 from note_tta.experiments.own import open_own
-from note_tta.experiments.store import Record, parse_record
+from note_tta.experiments.store import Record, Store
 from note_tta.models import build_model
 from note_tta.train.loop import _read_state
 
@@ -165,10 +165,10 @@ def _numbers(folder: Path) -> Path:
 
 
 def _result(folder: Path) -> Path:
-    result = {"error": 21.1, "samples": 10, "labels": [1, 2], "cumulative_error": [50.0, 21.1]}
-    record = Record(Cell("cifar10", "fog", "note", "iid"), result, {"commit": None})
-    (folder / "result.json").write_text(record.to_json())
-    return folder / "result.json"
+    cell = Cell(Stream("cifar10", "fog", "iid"), "note", model="resnet20")
+    result = {"error": 21.1, "samples": 10, "labels": [1, 2], "wrong": [1, 1]}
+    Store(folder).save(Record(cell, result, {"commit": None}))
+    return Store(folder).path(cell)
 
 
 def _manifest(folder: Path) -> Path:
@@ -198,7 +198,7 @@ FORMATS = [
     Format("csv", _csv("walk.csv"), lambda path: read_columns(path, ["x", "y"], text=["label"])),
     Format("csv.gz", _csv("walk.csv.gz"), lambda path: read_columns(path, ["x", "y"], blank=True)),
     Format("table of numbers", _numbers, lambda path: read_numbers(path, 3)),
-    Format("result (json)", _result, parse_record),
+    Format("results (json lines)", _result, lambda path: list(Store(path.parent))),
     Format("manifest (json)", _manifest, lambda path: Manifest.read(path.parent)),
     Format("picture", _picture, lambda path: open_own(path.parents[1]).domain("all").inputs()),
 ]

@@ -115,7 +115,7 @@ def _check_results(folder: Path) -> None:
 
 def _results(folder: Path) -> dict[str, Any]:
     return {
-        record.cell.id: {key: value for key, value in record.result.items() if key not in TIMINGS}
+        record.job.describe(): {key: value for key, value in record.result.items() if key not in TIMINGS}
         for record in Store(folder / "results")
     }
 

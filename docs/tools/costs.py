@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import note_tta as tta
 from note_tta.experiments.catalog import EXPERIMENTS, TITLES, Experiment
-from note_tta.experiments.cell import Cell
+from note_tta.experiments.cell import Job, Stream
 from note_tta.models import build_model
 
 MEASURED = Path(__file__).with_name("costs.json")
@@ -82,21 +82,21 @@ def reproduce_table() -> str:
     return "\n".join(lines)
 
 
-def _cells(experiment: Experiment, dataset: str) -> list[Cell]:
+def _cells(experiment: Experiment, dataset: str) -> list[Job]:
     count, _ = TARGETS[dataset]
     return experiment.cells(
         dataset, [f"domain{i}" for i in range(count)], (0, 1, 2), model=MODELS[dataset][0]
     )
 
 
-def _seconds(cell: Cell, costs: dict[str, dict[str, float]]) -> float:
+def _seconds(cell: Job, costs: dict[str, dict[str, float]]) -> float:
     """One core's seconds for a cell."""
-    if cell.method == "stream":
+    if isinstance(cell, Stream):
         return 1.0
     ratio = costs["ratio"][cell.method]
-    if cell.method == "cotta" and cell.dataset in ("harth", "hapt", "extrasensory"):
+    if cell.method == "cotta" and cell.stream.dataset in ("harth", "hapt", "extrasensory"):
         ratio = costs["ratio"]["cotta_no_views"]
-    return TARGETS[cell.dataset][1] * costs["forward"][MODELS[cell.dataset][0]] * ratio
+    return TARGETS[cell.stream.dataset][1] * costs["forward"][MODELS[cell.stream.dataset][0]] * ratio
 
 
 def _time(seconds: float) -> str:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from benchmark_page import benchmarks
 from code_blocks import include_files
 from costs import reproduce_table
+from published import RESULTS
 
 from note_tta.experiments.store import Store
 from note_tta.report.build import report_page
@@ -31,7 +32,7 @@ def on_config(config: Any) -> Any:
 def on_files(files: Any, config: Any) -> Any:
     """Add the benchmarks page and, where there are results, the interactive report."""
     files.append(File.generated(config, "benchmarks.md", content=benchmarks(ROOT / "results" / "benchmarks")))
-    records = list(Store(ROOT / "results"))
+    records = list(Store(RESULTS))
     if records:
         files.append(File.generated(config, REPORT, content=report_page(make_report(records))))
     return files

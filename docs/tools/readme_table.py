@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from published import RESULTS
+
 from note_tta.experiments.catalog import CORRELATED, METHOD_ROWS, TITLES, VARIANTS, Point
 from note_tta.experiments.store import Store
 from note_tta.report.results import Results, Score, Setup
@@ -121,4 +123,4 @@ def _column(results: Results, dataset: str, setup: Setup, stream: str) -> list[s
 
 if __name__ == "__main__":
     readme = ROOT / "README.md"
-    readme.write_text(fill(readme.read_text(encoding="utf-8"), table(ROOT / "results")), encoding="utf-8")
+    readme.write_text(fill(readme.read_text(encoding="utf-8"), table(RESULTS)), encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from ..experiments.cell import Cell
+    from ..experiments.cell import Job
     from ..experiments.store import Store
     from ..experiments.worker import Settings
 
@@ -60,7 +60,13 @@ def parse_options(pairs: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def run_and_report(
-    cells: Sequence[Cell], store: Store, where: Settings, workers: int | None, ray: str | None
+    cells: Sequence[Job],
+    store: Store,
+    where: Settings,
+    workers: int | None,
+    ray: str | None,
+    *,
+    again: bool = False,
 ) -> None:
     """Run cells with a progress bar; a stop by hand is clean, and failed cells are an error at the end."""
     from rich.console import Console
@@ -69,7 +75,7 @@ def run_and_report(
     from ..experiments.runner import make_backend, run_cells
 
     console = Console(stderr=True)
-    waiting = sum(cell not in store for cell in cells)
+    waiting = sum(again or cell not in store for cell in cells)
     bar = Progress(
         TextColumn("cells"),
         BarColumn(),
@@ -89,6 +95,7 @@ def run_and_report(
                 lambda: make_backend(where, workers, ray),
                 lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
                 lambda: bar.advance(task),
+                again=again,
             )
     except KeyboardInterrupt:
         done = sum(cell in store for cell in cells)

@@ -39,7 +39,7 @@ def reproduce(
     data_option: Annotated[
         list[str] | None, typer.Option(help="Of the dataset, such as severity=3 or imbalance=10.")
     ] = None,
-    results: Annotated[Path, typer.Option(help="Folder of results, one file a cell.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
     models: Annotated[Path | None, typer.Option(help="Source models; by default <data root>/models.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Where the datasets are.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; by default one a core.")] = None,

@@ -56,7 +56,7 @@ def run(
     data_option: Annotated[
         list[str] | None, typer.Option(help="Of the dataset, such as severity=3 or imbalance=10.")
     ] = None,
-    results: Annotated[Path, typer.Option(help="Folder of results, one file a cell.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
     models: Annotated[Path | None, typer.Option(help="Source models; by default <data root>/models.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Where the datasets are.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; by default one a core.")] = None,
@@ -80,7 +80,7 @@ def run(
         raise ValueError("name the data: --dataset for one of the paper's, or --data for your own")
 
     from ..data import DATASETS
-    from ..experiments.cell import Cell, options
+    from ..experiments.cell import Cell, Stream, options
     from ..experiments.store import Store
     from ..experiments.worker import Worker
     from ..methods import METHODS
@@ -98,51 +98,41 @@ def run(
     name = dataset if dataset is not None else str(data)
     where = settings(data_root, models, workers, device, ray)
     own = model is not None and ":" in model
-    probe = Cell(
-        name, "", method, "iid", data_options=options(parse_options(data_option or [], "--data-option"))
-    )
-    opened = Worker(where).dataset(probe)
+    data_options = options(parse_options(data_option or [], "--data-option"))
+    opened = Worker(where).dataset(name, data_options)
     for domain in domains or ():
         if domain not in opened.domains:
             raise ValueError(f"{name} has no domain {domain!r}; it has {', '.join(opened.domains)}")
     order = stream or opened.stream
+    concentration = delta if order == "dirichlet" else None
     cells = [
         Cell(
-            dataset=name,
-            domain=domain,
-            method=method,
-            stream=order,
-            seed=seed,
+            Stream(name, domain, order, concentration, seed, samples, data_options),
+            method,
             model=model or DEFAULT_MODEL[name],
             norm=norm or _usual_norm(method, own),
-            delta=delta if order == "dirichlet" else None,
             batch_size=batch_size,
-            samples=samples,
             width=width,
             checkpoint="" if checkpoint is None else str(checkpoint),
             method_options=options({**_usual_options(method, name), **given}),
             norm_options=options(of_norm),
-            data_options=probe.data_options,
         )
         for domain in domains or opened.targets
     ]
     store = Store(results)
-    if own or data is not None:
-        for cell in cells:
-            store.path(cell).unlink(missing_ok=True)  # what is behind these names may have changed
-    run_and_report(cells, store, where, workers, ray)
+    # What is behind the name of a user's own model or data may have changed since the last run.
+    run_and_report(cells, store, where, workers, ray, again=own or data is not None)
 
     errors = []
     typer.echo(f"{'domain':<24} {'error':>7} {'samples':>9} {'seconds':>9}")
     for cell in cells:
         result = store.load(cell).result
         errors.append(result["error"])
-        typer.echo(
-            f"{cell.domain:<24} {result['error']:>6.1f}% {result['samples']:>9,} {result['seconds']:>9.1f}"
-        )
+        numbers = f"{result['error']:>6.1f}% {result['samples']:>9,} {result['seconds']:>9.1f}"
+        typer.echo(f"{cell.stream.domain:<24} {numbers}")
     if len(errors) > 1:
         typer.echo(f"{'mean':<24} {sum(errors) / len(errors):>6.1f}%")
-    typer.echo(f"Results are in {results}, one file a domain")
+    typer.echo(f"Results are in {store.path(cells[0])}, one line per domain")
 
 
 def _usual_norm(method: str, own: bool) -> str:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 @contextlib.contextmanager
@@ -40,14 +41,60 @@ def only_one(folder: Path) -> Iterator[None]:
     """Refuse to work in a folder where another process already does; a killed one's claim ends with it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(f"another process is writing to {folder}; wait for it or stop it") from None
+        try:
+            _lock(lock.fileno(), wait=False)
+        except BlockingIOError:
+            raise ValueError(f"another process is writing to {folder}; wait for it or stop it") from None
         yield
+
+
+def append_line(path: Path, line: str) -> None:
+    r"""Append a line to a file of lines: whole or not at all, whatever other processes append meanwhile.
+
+    A line counts once its newline is there. What a killed process left without one is cut off first.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "a.jsonl")
+    ...     _ = path.write_text('{"a": 1}\n{"a": ')
+    ...     append_line(path, '{"a": 2}')
+    ...     path.read_text().split()
+    ['{"a":', '1}', '{"a":', '2}']
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rest = memoryview(f"{line}\n".encode())
+    with path.open("ab+", buffering=0) as file:
+        _lock(file.fileno())
+        end = _end_of_lines(file)
+        file.truncate(end)
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)
+            raise
+
+
+def _end_of_lines(file: BinaryIO) -> int:
+    """Where the last whole line of a file ends."""
+    place = file.seek(0, os.SEEK_END)
+    while place:
+        start = max(0, place - (1 << 16))
+        file.seek(start)
+        found = file.read(place - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        place = start
+    return 0
+
+
+def _lock(descriptor: int, *, wait: bool = True) -> None:
+    """Lock an open file for this process alone until it is closed."""
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def write_text(path: Path, text: str, mark: str = "") -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .cell import Cell, options
+from .cell import Cell, Job, Stream, options
 
 __all__ = [
     "CORRELATED",
@@ -96,6 +96,9 @@ _DATASET_OPTIONS: dict[tuple[str, str], Mapping[str, Any]] = {
 }
 
 
+_OF_STREAM = ("domain", "seed", "samples", "data_options")
+
+
 @dataclass(frozen=True)
 class Point:
     """A place on a figure's axis: how correlated the stream is, how many samples a batch or memory holds."""
@@ -155,7 +158,7 @@ class Experiment:
         seeds: Sequence[int],
         rows: Sequence[str] | None = None,
         **fixed: Any,
-    ) -> list[Cell]:
+    ) -> list[Job]:
         """Every cell of the experiment on one dataset.
 
         Args:
@@ -165,12 +168,17 @@ class Experiment:
             rows: Only these rows; None for all.
             **fixed: Fields that all cells share: `model`, `width`, `samples`, `data_options`.
         """
+        points = self.points or [Point(stream) for stream in self.streams_of(dataset)]
+        if self.kind == "streams":
+            fixed = {name: value for name, value in fixed.items() if name in _OF_STREAM}
+            first = [(seed, point) for seed in seeds for point in points]
+            return [stream_at(dataset, point, domain=targets[0], seed=seed, **fixed) for seed, point in first]
         domains = ["test", *targets] if self.kind == "source" else list(targets)
         return [
             template_for(dataset, variant, point, domain=domain, seed=seed, **fixed)
             for seed in seeds
-            for domain in (domains[:1] if self.kind == "streams" else domains)
-            for point in self.points or [Point(stream) for stream in self.streams_of(dataset)]
+            for domain in domains
+            for point in points
             for variant in (*self.rows, *self.ablations_of(dataset))
             if self.has(variant, point.stream) and (rows is None or variant in rows)
         ]
@@ -182,30 +190,30 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
     A method whose answers do not depend on the batch's boundaries has one cell for all batch sizes; for NOTE
     the size is that of its memory and the interval between updates.
     """
-    point = point or Point()
-    if variant == "stream":
-        row = Variant("Stream", "stream")
-        fixed = {**fixed, "model": "", "width": None}
-    else:
-        row = VARIANTS[variant]
+    point, row = point or Point(), VARIANTS[variant]
     method_options = {**_DATASET_OPTIONS.get((row.method, dataset), {}), **dict(row.method_options)}
     batch_size = point.batch_size
     if row.method == "note" and batch_size != 64:
         method_options |= {"capacity": batch_size, "interval": batch_size}
-    if row.method in ("source", "onda", "note", "stream"):
+    if row.method in ("source", "onda", "note"):
         batch_size = 64
-    stream = "iid" if point.stream == "iid" else CORRELATED[dataset]
+    of_stream = {name: fixed.pop(name) for name in _OF_STREAM if name in fixed}
     return Cell(
-        dataset=dataset,
+        stream_at(dataset, point, **of_stream),
         method=row.method,
         norm=row.norm,
-        stream=stream,
-        delta=point.delta if stream == "dirichlet" else None,
         batch_size=batch_size,
         method_options=options(method_options),
         norm_options=row.norm_options,
-        **{"domain": "", **fixed},
+        **fixed,
     )
+
+
+def stream_at(dataset: str, point: Point, **fixed: Any) -> Stream:
+    """The stream at a point, for `fixed` fields (domain, seed, samples, data_options)."""
+    order = "iid" if point.stream == "iid" else CORRELATED[dataset]
+    delta = point.delta if order == "dirichlet" else None
+    return Stream(dataset, order=order, delta=delta, **{"domain": "", **fixed})
 
 
 _BOTH = ("correlated", "iid")
@@ -290,7 +298,7 @@ EXPERIMENTS = {
             "Figure 4: streams by concentration δ",
             "streams",
             ("cifar10",),
-            ("stream",),
+            (),
             points=_DELTAS,
         ),
         Experiment(

@@ -1,22 +1,18 @@
-"""A cell: one method on one stream of one domain, from one source model, with one seed.
+"""What an experiment is made of: streams, and cells, each one method on one stream from one source model.
 
-Cells are what an experiment is made of and know nothing of experiments, so a cell that two tables share is
-run once. A cell's id is a digest of its configuration.
+Neither knows of experiments, so a cell that two tables share is run once.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from typing import Any
 
-__all__ = ["NORMS", "STREAMS", "Cell", "Options", "options"]
+__all__ = ["NORMS", "ORDERS", "Cell", "Job", "Options", "Stream", "job_from_config", "options"]
 
 NORMS = ("bn", "iabn", "in", "iabn*")
-STREAMS = ("dirichlet", "iid", "sorted", "chronological")
+ORDERS = ("dirichlet", "iid", "sorted", "chronological")
 
 Scalar = str | int | float | bool | None
 Options = tuple[tuple[str, Scalar], ...]
@@ -39,146 +35,179 @@ def options(mapping: Mapping[str, Any] | None = None, /, **more: Any) -> Options
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One method on one stream of one domain.
+class Stream:
+    """Samples in the order in which they come.
 
     Attributes:
         dataset: A name of `note_tta.data.DATASETS`, or a path to the user's own data.
-        domain: A domain of the dataset.
-        method: A name of `note_tta.METHODS`, or `stream` to record the stream alone, without a model.
-        stream: `dirichlet`, `iid`, `sorted` or `chronological`.
-        seed: Draws the order of the stream and feeds the method; also chooses the source model.
-        model: A name of `note_tta.models.MODELS`, or `module:function` for the user's own.
-        norm: The source model: trained with `bn`, `iabn` or `in`, or `iabn*`, trained with BatchNorm and
-            converted.
-        delta: Concentration of the Dirichlet stream; None for the others.
-        batch_size: Samples a call.
-        samples: Only the domain's first so many samples, put in order; None for all.
-        width: Channels of the model's first stage; None for the published width.
-        checkpoint: A weights file in the place of the one that model, norm and seed name.
-        method_options: Keywords of the method that differ from its defaults.
-        norm_options: `alpha` and `correction` of the IABN layers where they differ from the checkpoint's.
-        data_options: Keywords of the dataset, `severity` for one.
+        domain: A domain of the dataset; of a protocol's stream all of its domains, joined by `+`.
+        order: `dirichlet`, `iid`, `sorted` or `chronological`.
+        delta: Concentration of a Dirichlet order; None for the others.
+        seed: Draws the order.
+        samples: Only the first so many samples of each domain, put in order; None for all.
+        data_options: Keywords of the dataset, such as `severity`.
+        protocol: How several domains follow one another; empty for a single domain.
+        visits: How often a protocol comes back to each domain.
     """
 
     dataset: str
     domain: str
-    method: str
-    stream: str
-    seed: int = 0
-    model: str = ""
-    norm: str = "bn"
+    order: str
     delta: float | None = None
-    batch_size: int = 64
+    seed: int = 0
     samples: int | None = None
-    width: int | None = None
-    checkpoint: str = ""
-    method_options: Options = ()
-    norm_options: Options = ()
     data_options: Options = ()
+    protocol: str = ""
+    visits: int = 1
 
     def __post_init__(self) -> None:
-        if self.stream not in STREAMS:
-            raise ValueError(f"unknown stream {self.stream!r}; known are {', '.join(STREAMS)}")
-        if self.norm not in NORMS:
-            raise ValueError(f"unknown norm {self.norm!r}; known are {', '.join(NORMS)}")
-        if (self.delta is not None) != (self.stream == "dirichlet"):
+        if self.order not in ORDERS:
+            raise ValueError(f"unknown stream {self.order!r}; known are {', '.join(ORDERS)}")
+        if (self.delta is not None) != (self.order == "dirichlet"):
             raise ValueError(
-                f"delta belongs to a dirichlet stream, got delta {self.delta} for a {self.stream} one"
+                f"delta belongs to a dirichlet stream, got delta {self.delta} for a {self.order} one"
             )
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
-        if self.samples is not None and self.samples < 1:
-            raise ValueError(f"samples must be at least 1, got {self.samples}")
-
-    @property
-    def id(self) -> str:
-        """A digest of the configuration; equal configurations have equal ids, on every machine."""
-        config = self.config()
-        for name in _OPTIONS:  # 1 and 1.0 are the same value
-            config[name] = {key: _as_float(value) for key, value in config[name].items()}
-        text = json.dumps(config | {"delta": _as_float(self.delta)}, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    @property
-    def file_name(self) -> str:
-        """The name of the cell's result file, told by what it is and made unique by the id."""
-        words = (
-            self.dataset,
-            self.domain,
-            self.model,
-            self.norm,
-            self.method,
-            self.stream,
-            f"seed{self.seed}",
-        )
-        name = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "_", word).strip("_.")[-40:] for word in words if word)
-        return f"{name}-{self.id}.json"
+        for name, value in (("samples", self.samples), ("visits", self.visits)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
 
     def config(self) -> dict[str, Any]:
-        """The configuration as plain values, for JSON."""
-        config = asdict(self)
-        for name in _OPTIONS:
-            config[name] = dict(getattr(self, name))
-        return config
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Cell:
-        """The cell of a configuration that `config` made.
-
-        Raises:
-            ValueError: A field is missing, unknown or of the wrong type.
-
-        Example:
-            >>> cell = Cell("cifar10", "fog", "note", "dirichlet", delta=0.1, norm="iabn")
-            >>> Cell.from_config(cell.config()) == cell
-            True
-        """
-        known = {field.name for field in fields(cls)}
-        if config.keys() != known:
-            odd = ", ".join(sorted(config.keys() ^ known))
-            raise ValueError(f"a cell has the fields {', '.join(sorted(known))}; missing or unknown: {odd}")
-        values = dict(config)
-        for name, kinds in _KINDS.items():
-            if not isinstance(values[name], kinds) or isinstance(values[name], bool):
-                raise ValueError(f"a cell's {name} cannot be {values[name]!r}")
-        for name in _OPTIONS:
-            if not isinstance(values[name], dict):
-                raise ValueError(f"a cell's {name} cannot be {values[name]!r}")
-            try:
-                values[name] = options(values[name])
-            except TypeError as error:
-                raise ValueError(f"a cell's {name}: {error}") from error
-        return cls(**values)
+        """The fields that differ from their defaults, as plain values for JSON."""
+        return _config(self)
 
     def describe(self) -> str:
         """One line for a person.
 
         Example:
-            >>> Cell("cifar10", "fog", "note", "dirichlet", model="resnet20", norm="iabn", delta=1).describe()
+            >>> Stream("cifar10", "fog", "dirichlet", delta=1).describe()
+            'cifar10/fog, dirichlet 1, seed 0'
+        """
+        return f"{self.dataset}/{self.domain}, {self.order_text()}, seed {self.seed}"
+
+    def order_text(self) -> str:
+        """The order in words, with its concentration and protocol."""
+        delta = "" if self.delta is None else f" {self.delta:g}"
+        return " ".join(filter(None, [self.protocol, f"{self.order}{delta}"]))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one stream.
+
+    Attributes:
+        stream: What comes. Its seed also feeds the method and chooses the source model.
+        method: A name of `note_tta.METHODS`.
+        model: A name of `note_tta.models.MODELS`, or `module:function` for the user's own.
+        norm: The source model: trained with `bn`, `iabn` or `in`, or `iabn*`, trained with BatchNorm and
+            converted.
+        batch_size: Samples per call.
+        width: Channels of the model's first stage; None for the published width.
+        checkpoint: A weights file in the place of the one that model, norm and seed name.
+        method_options: Keywords of the method that differ from its defaults; those of a wrapper begin with
+            its name, such as `filter.temperature`.
+        norm_options: `alpha` and `correction` of the IABN layers where they differ from the checkpoint's.
+        wrappers: What goes around the method, innermost first, such as `watch`, `filter`.
+    """
+
+    stream: Stream
+    method: str
+    model: str = ""
+    norm: str = "bn"
+    batch_size: int = 64
+    width: int | None = None
+    checkpoint: str = ""
+    method_options: Options = ()
+    norm_options: Options = ()
+    wrappers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.norm not in NORMS:
+            raise ValueError(f"unknown norm {self.norm!r}; known are {', '.join(NORMS)}")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+
+    def config(self) -> dict[str, Any]:
+        """The fields of stream and cell that differ from their defaults, as plain values for JSON."""
+        return {**self.stream.config(), **_config(self)}
+
+    def describe(self) -> str:
+        """One line for a person.
+
+        Example:
+            >>> stream = Stream("cifar10", "fog", "dirichlet", delta=1)
+            >>> Cell(stream, "note", model="resnet20", norm="iabn").describe()
             'cifar10/fog note on resnet20 (iabn), dirichlet 1, seed 0'
         """
         model = f" on {self.model} ({self.norm})" if self.model else ""
-        delta = "" if self.delta is None else f" {self.delta:g}"
         extra = "".join(f", {name}={value}" for name, value in (*self.method_options, *self.norm_options))
-        stream = f"{self.stream}{delta}{extra}, seed {self.seed}"
-        return f"{self.dataset}/{self.domain} {self.method}{model}, {stream}"
+        name = "+".join((self.method, *self.wrappers))
+        stream = self.stream
+        order = f"{stream.order_text()}{extra}, seed {stream.seed}"
+        return f"{stream.dataset}/{stream.domain} {name}{model}, {order}"
 
     def row(self) -> Cell:
         """The cell without what a table averages over: domain, seed and the number of samples."""
-        return replace(self, domain="", seed=0, samples=None)
+        return replace(self, stream=replace(self.stream, domain="", seed=0, samples=None))
 
 
-_OPTIONS = ("method_options", "norm_options", "data_options")
+Job = Cell | Stream
+"""What a worker does: run a method over a stream, or draw the stream alone."""
 
 
-def _as_float(value: Scalar) -> Scalar:
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+def job_from_config(config: Any) -> Job:
+    """The cell, or where there is no method the stream, of a configuration that `config` made.
+
+    Raises:
+        ValueError: A field is missing, unknown or of the wrong type.
+
+    Example:
+        >>> cell = Cell(Stream("cifar10", "fog", "dirichlet", delta=0.1), "note", norm="iabn")
+        >>> job_from_config(cell.config()) == cell
+        True
+    """
+    if not isinstance(config, dict):
+        raise ValueError(f"a configuration cannot be {config!r}")
+    wanted = _FIELDS[Stream] | (_FIELDS[Cell] if "method" in config else {})
+    required = {name for name, field in wanted.items() if field.default is MISSING}
+    if odd := {*config} - {*wanted} | required - {*config}:
+        raise ValueError(
+            f"a cell has the fields {', '.join(wanted)}; missing or unknown: {', '.join(sorted(odd))}"
+        )
+    values = {name: _from_json(wanted[name], value) for name, value in config.items()}
+    stream = Stream(**{name: value for name, value in values.items() if name in _FIELDS[Stream]})
+    rest = {name: value for name, value in values.items() if name not in _FIELDS[Stream]}
+    return Cell(stream, **rest) if rest else stream
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("dataset", "domain", "method", "stream", "model", "norm", "checkpoint"), (str,)),
-    **dict.fromkeys(("seed", "batch_size"), (int,)),
-    **dict.fromkeys(("samples", "width"), (int, type(None))),
-    "delta": (int, float, type(None)),
+def _config(record: Job) -> dict[str, Any]:
+    found = {}
+    for name, field in _FIELDS[type(record)].items():
+        value = getattr(record, name)
+        if value != field.default:
+            kind = dict if field.type == "Options" else list if isinstance(value, tuple) else type(value)
+            found[name] = kind(value)
+    return found
+
+
+def _from_json(field: Field[Any], value: Any) -> Any:
+    try:
+        if field.type == "Options" and isinstance(value, dict):
+            return options(value)
+        if field.type == "tuple[str, ...]" and isinstance(value, list):
+            return tuple(str(word) for word in value)
+        if isinstance(value, _KINDS[str(field.type)]) and not isinstance(value, bool):
+            return value
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"a cell's {field.name} cannot be {value!r}: {error}") from error
+    raise ValueError(f"a cell's {field.name} cannot be {value!r}")
+
+
+_FIELDS = {kind: {f.name: f for f in fields(kind) if f.name != "stream"} for kind in (Stream, Cell)}
+_KINDS: dict[str, Any] = {
+    "str": str,
+    "int": int,
+    "int | None": int,
+    "float | None": (int, float),
+    "Options": (),
+    "tuple[str, ...]": (),
 }

@@ -6,7 +6,7 @@ import logging
 import os
 from typing import Any
 
-from .cell import Cell
+from .cell import Job
 from .schedule import Failure, Lost
 from .store import Record
 from .worker import Settings, Worker
@@ -51,7 +51,7 @@ class RayPool:
         self._actors: dict[int, Any] = {}
         self._running: dict[Any, int] = {}
 
-    def submit(self, lane: int, cell: Cell) -> None:
+    def submit(self, lane: int, cell: Job) -> None:
         """Give a free lane a cell; its actor is started with its first."""
         if lane not in self._actors:
             self._actors[lane] = self._actor.remote(self._settings)
@@ -87,7 +87,7 @@ class _Actor:
         """The id of the process this actor lives in."""
         return os.getpid()
 
-    def run(self, cell: Cell) -> Record | Failure:
+    def run(self, cell: Job) -> Record | Failure:
         """Compute a cell; what it raises is an answer, so that Ray's own errors mean a dead actor."""
         try:
             return self._worker.run(cell)

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
-from .cell import Cell
+from .cell import Job
 from .schedule import Failure, Lost
 from .store import Record
 
@@ -48,7 +48,7 @@ class ProcessPool:
         self._workers: dict[int, tuple[BaseProcess, Connection]] = {}
         self._busy: set[int] = set()
 
-    def submit(self, lane: int, cell: Cell) -> None:
+    def submit(self, lane: int, cell: Job) -> None:
         """Give a free lane a cell; its process is started with its first."""
         if lane not in self._workers:
             self._workers[lane] = self._start()

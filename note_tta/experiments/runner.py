@@ -10,7 +10,7 @@ from ..checkpoint import weights_fingerprint
 from ..data import MissingData, open_dataset
 from ..models import DEFAULT_MODEL
 from .catalog import Experiment
-from .cell import Cell, options
+from .cell import Cell, Job, options
 from .pool import ProcessPool, available_cores
 from .schedule import Backend, Tally, schedule
 from .store import Store
@@ -23,7 +23,7 @@ __all__ = ["Plan", "make_backend", "plan", "run_cells"]
 class Plan:
     """The cells of an experiment, and what was left out because its data is not there."""
 
-    cells: list[Cell]
+    cells: list[Job]
     missing: list[str]
 
 
@@ -65,7 +65,7 @@ def plan(
     for name in rows:
         if name not in known:
             raise ValueError(f"{experiment.id} has no row {name!r}; it has {', '.join(known)}")
-    cells: list[Cell] = []
+    cells: list[Job] = []
     missing: list[str] = []
     for name in datasets or experiment.datasets:
         try:
@@ -89,12 +89,14 @@ def plan(
 
 
 def run_cells(
-    cells: Sequence[Cell],
+    cells: Sequence[Job],
     store: Store,
     settings: Settings,
     backend: Callable[[], Backend],
     report: Callable[[str], None],
     on_saved: Callable[[], None] = lambda: None,
+    *,
+    again: bool = False,
 ) -> Tally:
     """Run the cells that have no result yet and save each as it comes.
 
@@ -108,15 +110,15 @@ def run_cells(
         backend: Makes the workers; called only where something is to do.
         report: Called with a line for a person now and then.
         on_saved: Called after each result.
+        again: Run all of them, also those that have a result.
 
     Raises:
         FileNotFoundError: A source model is not there; nothing has been run then.
     """
-    store.sweep()
     digests: dict[Any, str] = {}
-    waiting = [cell for cell in cells if not _is_done(cell, store, settings, digests)]
+    waiting = [cell for cell in cells if again or not _is_done(cell, store, settings, digests)]
     for cell in waiting:
-        if cell.method != "stream" and ":" not in cell.model:
+        if isinstance(cell, Cell) and ":" not in cell.model:
             find_checkpoint(cell, settings.models_folder)
     report(f"{len(cells)} cells, {len(cells) - len(waiting)} done before, {len(waiting)} to run")
     if not waiting:
@@ -126,7 +128,7 @@ def run_cells(
         store.save(record)
         on_saved()
 
-    waiting.sort(key=lambda cell: (cell.dataset, cell.data_options, cell.domain, cell.seed))
+    waiting.sort(key=_neighbourhood)
     return schedule(waiting, backend(), save, report)
 
 
@@ -152,9 +154,16 @@ def _chosen(
     return [name for name in targets if name in domains]
 
 
-def _is_done(cell: Cell, store: Store, settings: Settings, digests: dict[Any, str]) -> bool:
+def _neighbourhood(job: Job) -> Any:
+    stream = job.stream if isinstance(job, Cell) else job
+    return stream.dataset, stream.data_options, stream.domain, stream.seed
+
+
+def _is_done(cell: Job, store: Store, settings: Settings, digests: dict[Any, str]) -> bool:
     if cell not in store:
         return False
+    if not isinstance(cell, Cell):
+        return True
     record = store.load(cell)
     try:
         path = find_checkpoint(cell, settings.models_folder)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .cell import Cell
+from .cell import Job
 from .store import Record
 
 __all__ = ["Backend", "Failure", "Lost", "Tally", "schedule"]
@@ -35,7 +35,7 @@ class Backend(Protocol):
 
     lanes: int
 
-    def submit(self, lane: int, cell: Cell) -> None:
+    def submit(self, lane: int, cell: Job) -> None:
         """Give a free lane a cell."""
 
     def wait(self) -> tuple[int, Record | Failure | Lost]:
@@ -50,11 +50,11 @@ class Tally:
     """What became of the cells."""
 
     done: int = 0
-    failed: list[tuple[Cell, str]] = field(default_factory=list)
+    failed: list[tuple[Job, str]] = field(default_factory=list)
 
 
 def schedule(
-    cells: Iterable[Cell],
+    cells: Iterable[Job],
     backend: Backend,
     save: Callable[[Record], None],
     report: Callable[[str], None],
@@ -71,7 +71,7 @@ def schedule(
         How many were done, and which failed with what message.
     """
     waiting = deque((cell, 1) for cell in cells)
-    running: dict[int, tuple[Cell, int]] = {}
+    running: dict[int, tuple[Job, int]] = {}
     tally = Tally()
     try:
         while waiting or running:

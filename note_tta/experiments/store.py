@@ -1,65 +1,65 @@
-"""The result store: a folder with one JSON file a cell, each written whole or not at all."""
+"""The results folder: one file of JSON lines per dataset and network, and what runs share stored once.
+
+| File | A line is |
+|---|---|
+| `<dataset>-<network>.jsonl` | a run: its cell, what came out, the ids of what it shares with others |
+| `streams.jsonl` | a stream: its configuration, length, mean run length and labels |
+| `checkpoints.jsonl` | a source model: file name, fingerprint and card |
+| `provenance.jsonl` | versions, commit and machine |
+
+Lines are appended whole and never changed; of two runs of the same cell the later one counts.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from ..data.files import write_text
-from .cell import Cell
+from ..data.files import append_line
+from .cell import Cell, Job, Stream, job_from_config
 
-__all__ = ["SCHEMA", "Record", "Store", "parse_record", "thinned"]
+__all__ = ["SCHEMA", "Record", "Store", "count_wrong", "cumulative_error", "thinned"]
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the result files that this version of the package writes and reads."""
 
 MAX_BYTES = 4_000_000
-"""A result file larger than this is refused unread; a real one has a few kilobytes."""
+"""A longer line is refused unread; a real one has about a kilobyte."""
 
 POINTS = 200
-"""Points kept of a curve over a stream."""
+"""Labels kept of a stream."""
 
-_NAME = re.compile(r".*-[0-9a-f]{16}\.json")
+STRETCHES = 100
+"""Parts of a stream whose wrong answers are counted apart."""
+
+_SHARED = ("streams", "checkpoints", "provenance")
+_OF_STREAM = ("samples", "mean_run_length", "labels")
 
 
 @dataclass(frozen=True)
 class Record:
-    """A cell, what came out, and where it came from.
+    """A cell or a stream, what came out, and where it came from.
 
     Attributes:
-        cell: The configuration.
-        result: `error` (percent), `samples`, `seconds`, `cumulative_error` and `labels` (thinned to `POINTS`
-            places of the stream), `mean_run_length`, `per_class_error`, `counters`, `predictions_sha256`,
-            `samples_per_second`, `latency_ms`. Of a cell that records the stream alone: what needs no model.
-        provenance: Versions, commit, machine, and the fingerprints of data and checkpoint.
+        job: The configuration.
+        result: Of a stream `samples`, `mean_run_length` and `labels` (thinned to `POINTS` places). Of a cell
+            also `error` (percent), `wrong` (wrong answers in each of `STRETCHES` parts of the stream),
+            `per_class_error`, `counters`, `predictions_sha256`, `seconds`, `samples_per_second`,
+            `latency_ms`, and on a protocol's stream `visits`: by domain, the error of each visit.
+        provenance: Versions, commit, machine, time, and the fingerprints of data and checkpoint.
     """
 
-    cell: Cell
+    job: Job
     result: dict[str, Any]
     provenance: dict[str, Any]
-
-    def to_json(self) -> str:
-        """The file's text: one line a value, keys sorted, so that it can be read and diffed."""
-        sections = {
-            "schema": SCHEMA,
-            "id": self.cell.id,
-            "cell": self.cell.config(),
-            "result": self.result,
-            "provenance": self.provenance,
-        }
-        lines = []
-        for name, value in sections.items():
-            if isinstance(value, dict):
-                inner = ",\n".join(f'  "{key}": {_compact(value[key])}' for key in sorted(value))
-                lines.append(f' "{name}": {{\n{inner}\n }}')
-            else:
-                lines.append(f' "{name}": {_compact(value)}')
-        return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 class Store:
@@ -70,11 +70,10 @@ class Store:
 
     Example:
         >>> import tempfile
-        >>> cell = Cell("cifar10", "fog", "note", "iid")
+        >>> cell = Cell(Stream("cifar10", "fog", "iid"), "note", model="resnet20")
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     store = Store(folder)
-        ...     store.save(Record(cell, {"error": 21.1, "samples": 10}, {}))
-        ...     store.load(cell).result["error"], len(store)
+        ...     Store(folder).save(Record(cell, {"error": 21.1, "samples": 10}, {}))
+        ...     Store(folder).load(cell).result["error"], len(Store(folder))
         (21.1, 1)
     """
 
@@ -82,81 +81,154 @@ class Store:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"the results must be in a folder, but {self.folder} is a file")
+        self._read: dict[Path, tuple[int, int]] = {}  # bytes and lines read so far
+        self._shared: dict[str, dict[str, Any]] = {}
+        self._records: dict[Job, Record] = {}
 
     def path(self, cell: Cell) -> Path:
-        """Where the cell's result is or will be."""
-        return self.folder / cell.file_name
-
-    def __contains__(self, cell: Cell) -> bool:
-        return self.path(cell).is_file()
-
-    def __len__(self) -> int:
-        return len(self.files())
-
-    def __iter__(self) -> Iterator[Record]:
-        for path in self.files():
-            yield parse_record(path)
+        """The file that the cell's result is or will be in."""
+        width = "" if cell.width is None else f"w{cell.width}"
+        words = (re.sub(r"[^A-Za-z0-9_.]+", "_", word) for word in (cell.stream.dataset, cell.model, width))
+        return self.folder / ("-".join(word.strip("_.")[-80:] for word in words if word) + ".jsonl")
 
     def files(self) -> list[Path]:
-        """The result files, by name; other files in the folder are left alone."""
-        if not self.folder.is_dir():
-            return []
-        return sorted(path for path in self.folder.glob("*.json") if _NAME.fullmatch(path.name))
+        """The files of runs, by name."""
+        return [path for path in sorted(self.folder.glob("*-*.jsonl")) if path.is_file()]
 
-    def load(self, cell: Cell) -> Record:
-        """Read a cell's result.
+    def __contains__(self, job: Job) -> bool:
+        self._refresh()
+        return job in self._records
+
+    def __len__(self) -> int:
+        self._refresh()
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Record]:
+        self._refresh()
+        return iter(list(self._records.values()))
+
+    def load(self, job: Job) -> Record:
+        """The result of a cell or stream.
 
         Raises:
-            ValueError: The file is not a result of this version, or of another cell.
+            KeyError: There is none.
+            ValueError: A file, which the message names with the line, holds something else than results.
         """
-        record = parse_record(self.path(cell))
-        if record.cell != cell:
-            raise ValueError(f"{self.path(cell)} holds the result of another cell; delete it and run again")
-        return record
+        self._refresh()
+        return self._records[job]
 
     def save(self, record: Record) -> None:
-        """Write a result: a reader sees the old file, or the new one, never a part of it."""
-        write_text(self.path(record.cell), record.to_json(), mark=str(os.getpid()))
+        """Append a result, and before it what it shares with others, where that is not there yet."""
+        self._refresh()
+        result, origin = dict(record.result), dict(record.provenance)
+        drawn: dict[str, Any] = {key: result.pop(key) for key in _OF_STREAM if key in result}
+        if "data" in origin:
+            drawn["data"] = origin.pop("data")
+        own: dict[str, Any] = {key: origin.pop(key) for key in ("time", "wall_seconds") if key in origin}
+        checkpoint = origin.pop("checkpoint", None)
+        own["provenance"] = self._share("provenance", origin)
+        job = record.job
+        if isinstance(job, Stream):
+            self._share("streams", {"stream": job.config(), **drawn, **own})
+            return
+        own["stream"] = self._share("streams", {"stream": job.stream.config(), **drawn})
+        if checkpoint is not None:
+            own["checkpoint"] = self._share("checkpoints", checkpoint)
+        line = {"schema": SCHEMA, "cell": job.config(), "result": result, **own}
+        append_line(self.path(job), _compact(line))
 
-    def sweep(self) -> None:
-        """Remove what killed runs of this machine left half-written."""
-        if self.folder.is_dir():
-            for path in self.folder.glob(".*.json.*.part"):
-                process = path.name.split(".")[-2]
-                if process.isdigit() and not _alive(int(process)):
-                    path.unlink(missing_ok=True)
+    def _share(self, kind: str, content: dict[str, Any]) -> str:
+        """The id of a shared line, which is appended where it is not there yet."""
+        text = json.dumps(content, sort_keys=True, allow_nan=False)
+        key = hashlib.sha256(text.encode()).hexdigest()[:12]
+        if key not in self._shared:
+            line = {"schema": SCHEMA, "id": key, **content}
+            append_line(self.folder / f"{kind}.jsonl", _compact(line))
+            self._shared[key] = line
+        return key
+
+    def _refresh(self) -> None:
+        """Read what was appended since the last time; runs first, so that what they refer to is there."""
+        runs = [line for path in self.files() for line in self._new_lines(path)]
+        drawn = []
+        for kind in _SHARED:
+            for where, line in self._new_lines(self.folder / f"{kind}.jsonl"):
+                with _naming(where):
+                    self._shared[line["id"]] = line
+                if kind == "streams" and "provenance" in line:  # drawn for its own sake
+                    drawn.append(
+                        (where, {"cell": line["stream"], "result": {}, **line, "stream": line["id"]})
+                    )
+        for where, line in drawn + runs:
+            with _naming(where):
+                self._add(line["cell"], line["result"], line)
+
+    def _add(self, config: Any, result: Any, line: dict[str, Any]) -> None:
+        """Put a result together from its line and those it refers to."""
+        job = job_from_config(config)
+        drawn = self._shared[line["stream"]]
+        result = {**result, **{key: drawn[key] for key in _OF_STREAM if key in drawn}}
+        _check_result(job, result)
+        origin = _without(self._shared[line["provenance"]], "schema", "id")
+        if "checkpoint" in line:
+            origin["checkpoint"] = _without(self._shared[line["checkpoint"]], "schema", "id")
+        origin |= {key: value for key, value in line.items() if key in ("time", "wall_seconds")}
+        origin |= {"data": drawn["data"]} if "data" in drawn else {}
+        self._records.pop(job, None)
+        self._records[job] = Record(job, result, origin)
+
+    def _new_lines(self, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The whole lines of a file that were not read before, each with its place for messages."""
+        start, number = self._read.get(path, (0, 0))
+        if not path.is_file() or path.stat().st_size == start:
+            return
+        with path.open("rb") as file:
+            file.seek(start)
+            while line := file.readline(MAX_BYTES + 1):
+                number += 1
+                where = f"{path}, line {number}"
+                if len(line) > MAX_BYTES:
+                    raise ValueError(
+                        f"{where} is no result of note-tta: it is longer than {MAX_BYTES:,} bytes"
+                    )
+                if not line.endswith(b"\n"):  # a writer is at it, or was killed
+                    return
+                with _naming(where):
+                    content = json.loads(line)
+                    schema = content["schema"]
+                if schema != SCHEMA:
+                    raise ValueError(
+                        f"{where} is of result schema {schema!r}, this version of note-tta reads {SCHEMA}: "
+                        "read it with the version that wrote it, or run it again into another folder"
+                    )
+                start += len(line)
+                self._read[path] = (start, number)
+                yield where, content
 
 
-def parse_record(path: Path) -> Record:
-    """Read a result file.
+def cumulative_error(result: dict[str, Any]) -> list[float]:
+    """The error so far, in percent, at the end of each stretch of a run's stream.
 
-    Raises:
-        ValueError: The file, which the message names, is damaged, of another version or no result at all.
+    Example:
+        >>> cumulative_error({"samples": 10, "wrong": [5, 1]})
+        [100.0, 60.0]
     """
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise ValueError(
-            f"{path} is not a result of note-tta: it has {size:,} bytes, a result at most {MAX_BYTES:,}"
-        )
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a result of note-tta: {error}; delete it and run again") from error
-    if not isinstance(data, dict) or "schema" not in data:
-        raise ValueError(f"{path} is not a result of note-tta: it has no schema version")
-    if data["schema"] != SCHEMA:
-        raise ValueError(
-            f"{path} is of result schema {data['schema']!r}, this version of note-tta reads {SCHEMA}: "
-            "read it with the version that wrote it, or run it again into another folder"
-        )
-    try:
-        cell, result, provenance = Cell.from_config(data["cell"]), data["result"], data["provenance"]
-        _check_result(cell, result)
-        if data["id"] != cell.id or not isinstance(provenance, dict):
-            raise ValueError("its id does not fit its configuration")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is a damaged result: {error}; delete it and run again") from error
-    return Record(cell, result, provenance)
+    wrong, samples = result.get("wrong", []), result["samples"]
+    ends = [(i + 1) * samples // len(wrong) for i in range(len(wrong))]
+    return [round(100 * n / end, 2) for n, end in zip(accumulate(wrong), ends, strict=True)]
+
+
+def count_wrong(wrong: Any, stretches: int = STRETCHES) -> list[int]:
+    """How many answers are wrong in each of `stretches` parts of a stream, or in each sample of a short one.
+
+    Example:
+        >>> count_wrong([True] * 5 + [False, True, False, False, False], 2)
+        [5, 1]
+    """
+    flags = [bool(flag) for flag in wrong]
+    stretches = min(stretches, len(flags))
+    ends = [i * len(flags) // stretches for i in range(stretches + 1)]
+    return [sum(flags[start:end]) for start, end in pairwise(ends)]
 
 
 def thinned(values: Any, points: int = POINTS, digits: int = 2) -> list[Any]:
@@ -174,27 +246,30 @@ def thinned(values: Any, points: int = POINTS, digits: int = 2) -> list[Any]:
     return [round(value, digits) if isinstance(value, float) else value for value in values]
 
 
-def _check_result(cell: Cell, result: Any) -> None:
-    numbers = ["samples"] if cell.method == "stream" else ["samples", "error"]
-    for name in numbers:
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Tell of a damaged line where it is, and what to do."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{where} is a damaged result: {reason}; delete the line and run again") from error
+
+
+def _check_result(job: Job, result: dict[str, Any]) -> None:
+    for name in ("samples",) if isinstance(job, Stream) else ("samples", "error"):
         value = result[name]
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
             raise ValueError(f"its {name} is {value!r}")
-    for name in ("cumulative_error", "labels"):
+    for name in ("wrong", "labels"):
         values = result.get(name, [])
-        if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
-            raise ValueError(f"its {name} is not a list of numbers")
+        if not isinstance(values, list) or not all(isinstance(value, int) for value in values):
+            raise ValueError(f"its {name} is not a list of whole numbers")
+
+
+def _without(line: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key not in names}
 
 
 def _compact(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OSError):
-        return True
-    return True
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -23,9 +23,9 @@ from ..methods import METHODS, Method
 from ..models import MODELS, build_model
 from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
 from ..provenance import provenance
-from .cell import Cell, Options
+from .cell import Cell, Job, Options, Stream
 from .own import make_model, open_own
-from .store import Record, thinned
+from .store import Record, count_wrong, thinned
 
 __all__ = ["Settings", "Worker", "build_method", "find_checkpoint", "stream_order"]
 
@@ -59,8 +59,8 @@ class Worker:
         settings: Where to find things.
 
     Example:
-        >>> cell = Cell("digits", "style", "stream", "dirichlet", delta=0.1)
-        >>> Worker(Settings()).run(cell).result["samples"]
+        >>> stream = Stream("digits", "style", "dirichlet", delta=0.1)
+        >>> Worker(Settings()).run(stream).result["samples"]
         2400
     """
 
@@ -73,27 +73,27 @@ class Worker:
             torch.set_num_threads(settings.threads)
         self._provenance = provenance()  # of the code that was loaded, whatever happens to the files later
 
-    def dataset(self, cell: Cell) -> Dataset:
-        """The cell's dataset, opened once."""
-        key = (cell.dataset, cell.data_options)
+    def dataset(self, name: str, options: Options = ()) -> Dataset:
+        """A dataset, opened once."""
+        key = (name, options)
         if key not in self._datasets:
-            if cell.dataset in DATASETS:
-                options = dict(cell.data_options)
-                self._datasets[key] = open_dataset(cell.dataset, self.settings.data_root, **options)
+            if name in DATASETS:
+                self._datasets[key] = open_dataset(name, self.settings.data_root, **dict(options))
             else:
-                self._datasets[key] = open_own(cell.dataset)
+                self._datasets[key] = open_own(name)
         return self._datasets[key]
 
-    def run(self, cell: Cell) -> Record:
-        """Compute a cell.
+    def run(self, job: Job) -> Record:
+        """Draw a stream and, for a cell, run its method over it.
 
         Raises:
             ValueError: The configuration does not fit the data or the model.
             FileNotFoundError: The data or the checkpoint is not there.
         """
         started = time.perf_counter()
-        domain = self._open(cell)
-        order = stream_order(cell, domain.labels)
+        stream = job.stream if isinstance(job, Cell) else job
+        domain = self._open(stream)
+        order = stream_order(stream, domain.labels)
         labels = domain.labels[order]
         origin: dict[str, Any] = {"data": {"fingerprint": domain.fingerprint, "origin": domain.origin}}
         result: dict[str, Any] = {
@@ -101,28 +101,31 @@ class Worker:
             "labels": thinned(labels),
             "mean_run_length": round(streams.mean_run_length(labels), 3),
         }
-        if cell.method != "stream":
-            model, origin["checkpoint"] = self._source_model(cell)
-            _check_fit(cell, model, self.dataset(cell), domain)
-            method = build_method(cell, model)
-            loader = _batches(domain, order, labels, cell.batch_size)
+        if isinstance(job, Cell):
+            model, origin["checkpoint"] = self._source_model(job)
+            _check_fit(job, model, self._dataset(stream), domain)
+            method = build_method(job, model)
+            loader = _batches(domain, order, labels, job.batch_size)
             result |= _summary(evaluate(method, loader, progress=False), method)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         origin |= {"device": self.settings.device, "time": now}
         origin["wall_seconds"] = round(time.perf_counter() - started, 2)
-        return Record(cell, result, {**self._provenance, **origin})
+        return Record(job, result, {**self._provenance, **origin})
 
-    def _open(self, cell: Cell) -> Domain:
-        key = (cell.dataset, cell.data_options, cell.domain)
+    def _dataset(self, stream: Stream) -> Dataset:
+        return self.dataset(stream.dataset, stream.data_options)
+
+    def _open(self, stream: Stream) -> Domain:
+        key = (stream.dataset, stream.data_options, stream.domain)
         if self._domain is None or self._domain[0] != key:
             self._domain = None
-            self._domain = (key, self.dataset(cell).domain(cell.domain))
+            self._domain = (key, self._dataset(stream).domain(stream.domain))
         return self._domain[1]
 
     def _source_model(self, cell: Cell) -> tuple[nn.Module, dict[str, Any]]:
         """A fresh copy of the cell's source model on the device, and where it came from."""
         norm = "bn" if cell.norm == "iabn*" else cell.norm
-        key = (cell.dataset, cell.model, cell.width, norm, cell.seed, cell.checkpoint)
+        key = (cell.stream.dataset, cell.model, cell.width, norm, cell.stream.seed, cell.checkpoint)
         if key not in self._models:
             if len(self._models) >= 4:
                 self._models.pop(next(iter(self._models)))
@@ -145,7 +148,7 @@ class Worker:
             raise ValueError(
                 f"unknown model {cell.model!r}; known are {', '.join(MODELS)}, or your own module:function"
             )
-        dataset = self.dataset(cell)
+        dataset = self._dataset(cell.stream)
         path = find_checkpoint(cell, self.settings.models_folder)
         if cell.checkpoint and not path.with_suffix(".json").is_file():
             channels = dataset.input_shape[0]
@@ -179,33 +182,33 @@ def find_checkpoint(cell: Cell, folder: Path) -> Path:
     norm = "bn" if cell.norm == "iabn*" else cell.norm
     widths = [""] if cell.width is None else [f"-w{cell.width}", ""]
     names = [
-        f"{cell.dataset}-{cell.model}{width}-{norm}-seed{seed}.safetensors"
-        for seed in dict.fromkeys((cell.seed, 0))
+        f"{cell.stream.dataset}-{cell.model}{width}-{norm}-seed{seed}.safetensors"
+        for seed in dict.fromkeys((cell.stream.seed, 0))
         for width in widths
     ]
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    command = f"note-tta train --dataset {cell.dataset} --model {cell.model} --norm {norm}"
+    command = f"note-tta train --dataset {cell.stream.dataset} --model {cell.model} --norm {norm}"
     command += "" if cell.width is None else f" --width {cell.width}"
     raise FileNotFoundError(f"no source model {' or '.join(names)} in {folder}; train it with: {command}")
 
 
-def stream_order(cell: Cell, labels: Tensor) -> Tensor:
-    """The order in which the cell's samples come: the domain's first `samples`, ordered as the stream says.
+def stream_order(stream: Stream, labels: Tensor) -> Tensor:
+    """The order in which a stream's samples come: the domain's first `samples`, put in order.
 
     The order is drawn from the seed and the domain's name, so that each domain has its own and every method
     meets the same.
     """
-    labels = labels[: cell.samples]
+    labels = labels[: stream.samples]
     if len(labels) == 0:
-        raise ValueError(f"{cell.dataset}/{cell.domain} has no samples")
-    generator = _generator(cell, "order")
-    if cell.stream == "dirichlet":
-        return streams.dirichlet(labels, delta=cell.delta or 0.0, generator=generator)
-    if cell.stream == "iid":
+        raise ValueError(f"{stream.dataset}/{stream.domain} has no samples")
+    generator = _generator(stream, "order")
+    if stream.order == "dirichlet":
+        return streams.dirichlet(labels, delta=stream.delta or 0.0, generator=generator)
+    if stream.order == "iid":
         return streams.iid(labels, generator)
-    return streams.sorted(labels, generator) if cell.stream == "sorted" else streams.chronological(labels)
+    return streams.sorted(labels, generator) if stream.order == "sorted" else streams.chronological(labels)
 
 
 def build_method(cell: Cell, model: nn.Module) -> Method:
@@ -221,9 +224,11 @@ def build_method(cell: Cell, model: nn.Module) -> Method:
         raise ValueError(f"unknown method {cell.method!r}; known are {', '.join(METHODS)}")
     keywords: dict[str, Any] = dict(cell.method_options)
     if cell.method == "note":
-        keywords["memory"] = _memory(keywords.pop("memory", "pbrs"), keywords.pop("capacity", 64), cell)
+        keywords["memory"] = _memory(
+            keywords.pop("memory", "pbrs"), keywords.pop("capacity", 64), cell.stream
+        )
     if cell.method == "cotta":
-        keywords["generator"] = _generator(cell, "method")
+        keywords["generator"] = _generator(cell.stream, "method")
     try:
         return METHODS[cell.method](model, **keywords)
     except TypeError as error:
@@ -232,16 +237,16 @@ def build_method(cell: Cell, model: nn.Module) -> Method:
         ) from error
 
 
-def _memory(kind: Any, capacity: Any, cell: Cell) -> Memory:
+def _memory(kind: Any, capacity: Any, stream: Stream) -> Memory:
     if kind == "fifo":
         return FIFO(capacity)
     if kind not in ("pbrs", "reservoir"):
         raise ValueError(f"memory must be pbrs, reservoir or fifo, got {kind!r}")
-    return (PBRS if kind == "pbrs" else Reservoir)(capacity, generator=_generator(cell, "method"))
+    return (PBRS if kind == "pbrs" else Reservoir)(capacity, generator=_generator(stream, "method"))
 
 
-def _generator(cell: Cell, purpose: str) -> torch.Generator:
-    digest = hashlib.sha256(f"{purpose}/{cell.domain}/{cell.seed}".encode()).digest()
+def _generator(stream: Stream, purpose: str) -> torch.Generator:
+    digest = hashlib.sha256(f"{purpose}/{stream.domain}/{stream.seed}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
@@ -257,11 +262,19 @@ def _summary(outcome: Result, method: Method) -> dict[str, Any]:
         "seconds": round(outcome.seconds, 3),
         "samples_per_second": round(outcome.samples_per_second, 1),
         "latency_ms": {str(q): round(value, 3) for q, value in outcome.latency_ms.items()},
-        "cumulative_error": thinned(outcome.cumulative_error),
-        "per_class_error": {str(k): round(value, 2) for k, value in outcome.per_class_error.items()},
+        "wrong": count_wrong(outcome.predictions != outcome.labels),
+        "per_class_error": [
+            _short(outcome.per_class_error.get(k))
+            for k in range(max(outcome.per_class_error, default=-1) + 1)
+        ],
         "predictions_sha256": hashlib.sha256(predictions).hexdigest()[:16],
         "counters": dict(method.counters),
     }
+
+
+def _short(value: float | None) -> float | None:
+    """A percentage to two digits, whole where it is whole."""
+    return None if value is None else int(value) if value == int(value) else round(value, 2)
 
 
 def _check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) -> None:
@@ -278,9 +291,11 @@ def _check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) -
         ) from error
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         raise ValueError(f"{cell.model} must map [B, ...] to logits [B, K]")
-    classes, exact = len(dataset.classes), not cell.dataset.endswith(".npz")
+    classes, exact = len(dataset.classes), not cell.stream.dataset.endswith(".npz")
     if logits.shape[1] < classes or (exact and logits.shape[1] != classes):
-        raise ValueError(f"{cell.model} tells {logits.shape[1]} classes apart, {cell.dataset} has {classes}")
+        raise ValueError(
+            f"{cell.model} tells {logits.shape[1]} classes apart, {cell.stream.dataset} has {classes}"
+        )
 
 
 def _check_norm(cell: Cell, model: nn.Module) -> None:

@@ -85,7 +85,7 @@ def report_page(report: Report) -> str:
             )
     if report.others:
         others = [
-            (row_text(row), f"{number(score.number)} %, {coverage_text(row.dataset, score.coverage)}")
+            (row_text(row), f"{number(score.number)} %, {coverage_text(row.stream.dataset, score.coverage)}")
             for row, score, _ in report.others
         ]
         sections.append(Section("others", "Other runs", "Other runs", facts=tuple(others)))

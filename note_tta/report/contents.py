@@ -52,7 +52,8 @@ def row_text(row: Cell) -> str:
     """A row of no experiment in words.
 
     Example:
-        >>> row_text(Cell("hapt", "", "note", "iid", model="sensor_cnn4"))
+        >>> from note_tta.experiments.cell import Stream
+        >>> row_text(Cell(Stream("hapt", "", "iid"), "note", model="sensor_cnn4"))
         'hapt note on sensor_cnn4 (bn), iid'
     """
     return row.describe().replace("/ ", " ").rpartition(", seed")[0]
@@ -72,8 +73,10 @@ def facts(results: Results) -> list[tuple[str, str]]:
 
     dirty = sum(bool(record.provenance.get("dirty")) for record in results.records)
     hours = sum(float(record.provenance.get("wall_seconds", 0.0)) for record in results.records) / 3600
+    runs = sum(isinstance(record.job, Cell) for record in results.records)
+    drawn = f" and {len(results.streams)} streams drawn" if results.streams else ""
     return [
-        ("Runs", f"{len(results.records):,}, {hours:.1f} hours of computing"),
+        ("Runs", f"{runs:,}{drawn}, {hours:.1f} hours of computing"),
         ("Versions", f"note-tta {seen('version')}; torch {seen('torch')}; Python {seen('python')}"),
         ("Commits", seen("commit") + (f" ({dirty:,} runs from a changed tree)" if dirty else "")),
         ("Machines", seen("machine")),

@@ -97,7 +97,7 @@ def _checkpoints(results: Results) -> list[str]:
 
 
 def _other(other: Other) -> str:
-    over = coverage_text(other.row.dataset, other.score.coverage)
+    over = coverage_text(other.row.stream.dataset, other.score.coverage)
     plain = number(other.plain.number if other.plain else None)
     return f"| {_starred(row_text(other.row))} | {number(other.score.number)} | {plain} | {over} |"
 

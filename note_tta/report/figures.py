@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ..experiments.catalog import TITLES, VARIANTS, Experiment, Point, find
-from ..experiments.store import Record, thinned
+from ..experiments.catalog import TITLES, VARIANTS, Experiment, Point, find, stream_at
+from ..experiments.store import Record, cumulative_error, thinned
 from .layouts import in_paper_order
 from .results import Results, Setup
 from .svg import Series, bar_chart, curve_chart, line_chart, standalone, strip_chart
@@ -104,7 +104,7 @@ def _panels(results: Results, dataset: str, setup: Setup, stream: str) -> list[P
         kept: dict[str, Record] = {}
         for row, score in scores.items():
             seeds = score.records.get(domain) if score else None
-            if seeds and seeds[min(seeds)].result.get("cumulative_error"):
+            if seeds and seeds[min(seeds)].result.get("wrong"):
                 kept[row] = seeds[min(seeds)]
         if not kept:
             continue
@@ -120,7 +120,7 @@ def _panels(results: Results, dataset: str, setup: Setup, stream: str) -> list[P
                 max(labels, default=0) + 1,
                 labels,
                 tuple(
-                    Series(row, VARIANTS[row].title, _thin(record.result["cumulative_error"]))
+                    Series(row, VARIANTS[row].title, _thin(cumulative_error(record.result)))
                     for row, record in alike.items()
                 ),
             )
@@ -166,17 +166,16 @@ def _sweep(experiment: Experiment, table: Table) -> Figure:
 
 def _streams(experiment: Experiment, results: Results) -> list[Figure]:
     figures = []
-    options = {record.cell.data_options for record in results.records if record.cell.method == "stream"}
     for dataset in experiment.datasets:
-        for data_options in sorted(options, key=str):
-            setup = Setup("", data_options=data_options)
+        drawn = sorted(results.streams, key=lambda stream: (stream.domain, stream.seed))
+        for data_options in sorted({stream.data_options for stream in drawn}, key=str):
             strips = []
             classes = 1
             for point in experiment.points:
-                score = results.score(dataset, setup, "stream", point)
-                if score:
-                    seeds = next(iter(score.records.values()))
-                    result = seeds[min(seeds)].result
+                wanted = stream_at(dataset, point, data_options=data_options)
+                alike = [s for s in drawn if replace(s, domain="", seed=0, samples=None) == wanted]
+                if alike:
+                    result = results.streams[alike[0]].result
                     strips.append((point.label, f"runs of {result['mean_run_length']:.1f}", result["labels"]))
                     classes = max(classes, *result["labels"]) if result["labels"] else classes
             if strips:
@@ -205,7 +204,7 @@ def _mean_curves(experiment: Experiment, results: Results, dataset: str, setup: 
         if score is None or score.coverage != note.coverage:
             continue
         records = [record for seeds in score.records.values() for record in seeds.values()]
-        curves = [_thin(record.result.get("cumulative_error", [])) for record in records]
+        curves = [_thin(cumulative_error(record.result)) for record in records]
         if all(curves) and len({len(curve) for curve in curves}) == 1:
             means = (fmean(moment) for moment in zip(*curves, strict=True))
             series.append(Series(row, VARIANTS[row].title, tuple(round(mean, 2) for mean in means)))

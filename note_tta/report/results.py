@@ -10,7 +10,7 @@ from statistics import fmean, pstdev
 from typing import NamedTuple
 
 from ..experiments.catalog import EXPERIMENTS, TITLES, Point, template_for
-from ..experiments.cell import Cell, Options
+from ..experiments.cell import Cell, Options, Stream
 from ..experiments.paper import Number, paper_number
 from ..experiments.store import Record
 from ..models import DEFAULT_MODEL
@@ -107,19 +107,21 @@ class Results:
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self.records = sorted(records, key=lambda record: record.cell.file_name)
+        self.records = sorted(records, key=lambda record: record.job.describe())
+        self.streams = {record.job: record for record in self.records if isinstance(record.job, Stream)}
         self._rows: dict[Cell, dict[int | None, _ByDomain]] = {}
         for record in self.records:
-            cell = record.cell
-            groups = self._rows.setdefault(cell.row(), defaultdict(lambda: defaultdict(dict)))
-            groups[cell.samples][cell.domain][cell.seed] = record
+            if isinstance(record.job, Cell):
+                stream = record.job.stream
+                groups = self._rows.setdefault(record.job.row(), defaultdict(lambda: defaultdict(dict)))
+                groups[stream.samples][stream.domain][stream.seed] = record
 
     def setups(self, dataset: str) -> list[Setup]:
         """The setups there are results of for a dataset: the paper's backbone first, then by name."""
         found = {
-            Setup(cell.model, cell.width, cell.checkpoint, cell.data_options)
+            Setup(cell.model, cell.width, cell.checkpoint, cell.stream.data_options)
             for cell in self._rows
-            if cell.dataset == dataset and cell.method != "stream"
+            if cell.stream.dataset == dataset
         }
         return sorted(found, key=lambda setup: (setup.label(dataset) != "", repr(setup)))
 
@@ -191,10 +193,13 @@ class Results:
         """The rows that are part of no experiment."""
         found = []
         for row in sorted(self._rows, key=lambda row: row.describe().rpartition(", seed")):
-            setup = Setup(row.model, row.width, row.checkpoint, row.data_options)
-            if row.dataset in TITLES and row in _rows_of_experiments(row.dataset, setup):
+            setup, dataset = (
+                Setup(row.model, row.width, row.checkpoint, row.stream.data_options),
+                row.stream.dataset,
+            )
+            if dataset in TITLES and row in _rows_of_experiments(dataset, setup):
                 continue
-            score = self.score_of(row) if row.method != "stream" else None
+            score = self.score_of(row)
             if score is not None:
                 plain = replace(row, method_options=(), norm_options=())
                 pair = self.pair_of(row, plain) if plain != row else None
@@ -225,8 +230,7 @@ def average(numbers: Sequence[Number | None]) -> Number | None:
 
 
 def _row(dataset: str, setup: Setup, variant: str, point: Point | None) -> Cell:
-    fields = setup._asdict() if variant != "stream" else {"data_options": setup.data_options}
-    return template_for(dataset, variant, point, **fields).row()
+    return template_for(dataset, variant, point, **setup._asdict()).row()
 
 
 def _completeness(score: Score) -> tuple[int, float, int]:

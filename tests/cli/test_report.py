@@ -1,6 +1,6 @@
 import pytest
 
-from note_tta.experiments.cell import Cell
+from note_tta.experiments.cell import Cell, Stream
 from note_tta.experiments.store import Record, Store
 
 
@@ -9,9 +9,9 @@ def results(tmp_path):
     store = Store(tmp_path / "results")
     for i, method in enumerate(("source", "tent", "note")):
         norm = "iabn" if method == "note" else "bn"
-        cell = Cell("kitti", "rain", method, "chronological", model="resnet50_imagenet", norm=norm)
-        curve = [60.0, 40.0, 30.0 - i]
-        result = {"error": 30.0 - i, "samples": 10, "labels": [0, 1, 1], "cumulative_error": curve}
+        stream = Stream("kitti", "rain", "chronological")
+        cell = Cell(stream, method, model="resnet50_imagenet", norm=norm)
+        result = {"error": 30.0 - i, "samples": 10, "labels": [0, 1, 1], "wrong": [2, 1, i]}
         store.save(Record(cell, result, {"commit": "abc"}))
     return store.folder
 
@@ -37,9 +37,9 @@ def test_an_empty_folder_is_one_line_and_exit_code_2(tmp_path, program, capsys):
 
 
 def test_results_of_another_version_are_one_line_and_exit_code_2(results, program, capsys):
-    path = next(results.glob("*.json"))
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 7'))
+    (path,) = results.glob("kitti-*.jsonl")
+    path.write_text(path.read_text().replace('"schema":2', '"schema":7'))
     assert program("report", results) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {path} is of result schema 7, this version of note-tta reads 1")
+    assert error.startswith(f"error: {path}, line 1 is of result schema 7, this version of note-tta reads 2")
     assert error.count("\n") == 1

@@ -12,6 +12,7 @@ from note_tta.data import Dataset
 from note_tta.data.corruptions.names import CORRUPTIONS
 from note_tta.experiments import runner, worker
 from note_tta.experiments.catalog import CORRELATED
+from note_tta.experiments.cell import Cell
 from note_tta.experiments.store import Store
 
 
@@ -19,9 +20,13 @@ class Planned(Exception):
     """The program knows its cells and would run them now."""
 
 
+def stream_of(job):
+    return job.stream if isinstance(job, Cell) else job
+
+
 @pytest.fixture
-def published(root):
-    return {record.cell for record in Store(root / "results")}
+def published(tool):
+    return {record.job for record in Store(tool("published").RESULTS)}
 
 
 @pytest.fixture
@@ -29,12 +34,12 @@ def cells_of(published, monkeypatch):
     """What a command would run where the data of the published results is."""
 
     def open_dataset(name, root=None, **options):
-        there = {cell.domain for cell in published if cell.dataset == name}
+        there = {stream.domain for stream in map(stream_of, published) if stream.dataset == name}
         targets = [*CORRUPTIONS, *sorted(there - set(CORRUPTIONS))]
         targets = tuple(domain for domain in targets if domain in there)
         return Dataset(name, name, ("a", "b"), (3, 8, 8), targets, CORRELATED[name], dict.fromkeys(targets))
 
-    def stop(cells, *_):
+    def stop(cells, *_, **__):
         raise Planned(cells)
 
     monkeypatch.setattr(runner, "open_dataset", open_dataset)
@@ -83,8 +88,8 @@ def test_a_source_model_is_trained_for_every_result(commands, published):
         width = int(given["--width"]) if "--width" in given else None
         trained.add((given["--dataset"], given["--norm"], width, int(given.get("--seed", 0))))
     needed = {
-        (cell.dataset, "bn" if cell.norm == "iabn*" else cell.norm, cell.width, cell.seed)
+        (cell.stream.dataset, "bn" if cell.norm == "iabn*" else cell.norm, cell.width, cell.stream.seed)
         for cell in published
-        if cell.model
+        if isinstance(cell, Cell)
     }
     assert trained == needed

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from note_tta.experiments.cell import Cell
+from note_tta.experiments.cell import Cell, Stream
 from note_tta.experiments.store import Record, Store
 
 
 def test_the_table_is_that_of_the_results(tool, root):
     readme = (root / "README.md").read_text(encoding="utf-8")
     table = tool("readme_table")
-    assert table.fill(readme, table.table(root / "results")) == readme, "run `make figures`"
+    assert table.fill(readme, table.table(tool("published").RESULTS)) == readme, "run `make figures`"
 
 
 def save(
@@ -26,15 +26,11 @@ def save(
     dataset="cifar10",
     samples=None,
 ):
+    delta = 0.1 if stream == "dirichlet" else None
     cell = Cell(
-        dataset,
-        domain,
+        Stream(dataset, domain, stream, delta, seed, samples),
         method,
-        stream,
-        seed=seed,
         norm=norm,
-        samples=samples,
-        delta=0.1 if stream == "dirichlet" else None,
         model="sensor_cnn4" if dataset == "hapt" else "resnet20",
     )
     Store(folder).save(Record(cell, {"error": error, "samples": 10}, {}))

@@ -9,7 +9,7 @@ import torch
 from note_tta.checkpoint import save_checkpoint
 from note_tta.data import DATASETS, Dataset
 from note_tta.data.base import image_domain, sensor_domain
-from note_tta.experiments.cell import Cell
+from note_tta.experiments.cell import Stream
 from note_tta.experiments.schedule import Failure
 from note_tta.experiments.worker import Settings, Worker
 from note_tta.methods import CoTTA
@@ -117,10 +117,10 @@ def tiny(monkeypatch, tmp_path):
 
 @pytest.fixture
 def stream(tmp_path):
-    """Cells that are quick to compute: the stream of a small npz file."""
+    """What is quick to compute: the stream of a small npz file."""
     np.savez(tmp_path / "data.npz", x=np.zeros((120, 4), np.float32), y=np.arange(120) % 3)
 
     def cell(seed=0, domain="all"):
-        return Cell(str(tmp_path / "data.npz"), domain, "stream", "dirichlet", delta=0.1, seed=seed)
+        return Stream(str(tmp_path / "data.npz"), domain, "dirichlet", delta=0.1, seed=seed)
 
     return cell

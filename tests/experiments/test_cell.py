@@ -4,67 +4,75 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from note_tta.experiments.cell import NORMS, STREAMS, Cell, options
+from note_tta.experiments.cell import NORMS, ORDERS, Cell, Stream, job_from_config, options
 
-CELL = Cell("cifar10", "fog", "note", "dirichlet", delta=0.1, model="resnet20", norm="iabn")
-
-
-def test_equal_configurations_have_equal_ids_and_any_change_another():
-    assert replace(CELL).id == CELL.id
-    changes = [
-        {"domain": "frost"},
-        {"seed": 1},
-        {"delta": 0.2},
-        {"norm": "bn"},
-        {"samples": 10},
-        {"width": 8},
-        {"batch_size": 1},
-        {"method_options": options(lr=0.1)},
-        {"norm_options": options(alpha=0.0)},
-        {"data_options": options(severity=3)},
-    ]
-    assert len({CELL.id, *(replace(CELL, **change).id for change in changes)}) == len(changes) + 1
-
-
-def test_the_id_stays_what_it_is():
-    assert CELL.id == "8436143897458172", "results on disk would no longer be found"
+STREAM = Stream("cifar10", "fog", "dirichlet", delta=0.1)
+CELL = Cell(STREAM, "note", model="resnet20", norm="iabn")
 
 
 def test_one_and_one_point_nought_are_the_same():
-    assert replace(CELL, delta=1).id == replace(CELL, delta=1.0).id
-    assert replace(CELL, method_options=options(lr=1)).id == replace(CELL, method_options=options(lr=1.0)).id
+    assert replace(STREAM, delta=1) == replace(STREAM, delta=1.0)
+    changed = [replace(CELL, method_options=options(lr=lr)) for lr in (1, 1.0)]
+    assert len(set(changed)) == 1
+
+
+def test_a_configuration_holds_what_differs_from_the_defaults():
+    assert CELL.config() == {
+        "dataset": "cifar10",
+        "domain": "fog",
+        "order": "dirichlet",
+        "delta": 0.1,
+        "method": "note",
+        "model": "resnet20",
+        "norm": "iabn",
+    }
 
 
 names = st.text(max_size=20)
 scalars = st.one_of(
     st.text(max_size=5), st.integers(-9, 9), st.floats(allow_nan=False), st.booleans(), st.none()
 )
+extras = st.dictionaries(names, scalars, max_size=3).map(options)
 
 
-@given(
-    names,
-    names,
-    names,
-    st.sampled_from(STREAMS),
-    st.sampled_from(NORMS),
-    st.dictionaries(names, scalars, max_size=3),
-)
-def test_a_configuration_reads_back(dataset, domain, method, stream, norm, extra):
-    delta = 0.5 if stream == "dirichlet" else None
-    cell = Cell(dataset, domain, method, stream, norm=norm, delta=delta, method_options=options(extra))
-    assert Cell.from_config(cell.config()) == cell
-    assert "/" not in cell.file_name
-    assert len(cell.file_name) < 255
+@given(names, names, st.sampled_from(ORDERS), st.integers(0, 9), st.none() | st.integers(1, 9), extras)
+def test_a_stream_reads_back(dataset, domain, order, seed, samples, extra):
+    delta = 0.5 if order == "dirichlet" else None
+    stream = Stream(dataset, domain, order, delta, seed, samples, extra, protocol=domain, visits=seed + 1)
+    assert job_from_config(stream.config()) == stream
+
+
+@given(names, st.sampled_from(NORMS), extras, st.lists(names, max_size=2).map(tuple))
+def test_a_cell_reads_back(method, norm, extra, wrappers):
+    cell = Cell(STREAM, method, norm=norm, method_options=extra, norm_options=extra, wrappers=wrappers)
+    assert job_from_config(cell.config()) == cell
+
+
+def test_a_row_is_a_cell_without_what_a_table_averages_over():
+    others = [Stream("cifar10", "frost", "dirichlet", delta=0.1, seed=3, samples=9), replace(STREAM, delta=1)]
+    rows = [replace(CELL, stream=stream).row() for stream in (STREAM, *others)]
+    assert rows[0] == rows[1] != rows[2]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"stream": "random"}, "unknown stream 'random'; known are dirichlet, iid, sorted, chronological"),
-        ({"norm": "gn"}, r"unknown norm 'gn'; known are bn, iabn, in, iabn\*"),
+        ({"order": "random"}, "unknown stream 'random'; known are dirichlet, iid, sorted, chronological"),
         ({"delta": None}, "delta belongs to a dirichlet stream"),
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"visits": 0}, "visits must be at least 1, got 0"),
+    ],
+)
+def test_impossible_streams_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(STREAM, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"norm": "gn"}, r"unknown norm 'gn'; known are bn, iabn, in, iabn\*"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
     ],
 )
 def test_impossible_cells_are_refused(change, message):
@@ -78,6 +86,8 @@ def test_impossible_cells_are_refused(change, message):
         ({"seed": "0"}, "a cell's seed cannot be '0'"),
         ({"seed": True}, "a cell's seed cannot be True"),
         ({"dataset": None}, "a cell's dataset cannot be None"),
+        ({"samples": 1.5}, "a cell's samples cannot be 1.5"),
+        ({"wrappers": "filter"}, "a cell's wrappers cannot be 'filter'"),
         ({"method_options": []}, r"a cell's method_options cannot be \[\]"),
         ({"method_options": {"x": [1]}}, "option x must be a string, a number or a truth value, got list"),
         ({"more": 1}, "missing or unknown: more"),
@@ -85,4 +95,11 @@ def test_impossible_cells_are_refused(change, message):
 )
 def test_a_crafted_configuration_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        Cell.from_config({**CELL.config(), **change})
+        job_from_config({**CELL.config(), **change})
+
+
+def test_a_configuration_without_its_dataset_or_of_another_kind_is_refused():
+    with pytest.raises(ValueError, match="missing or unknown: dataset"):
+        job_from_config({"domain": "fog", "order": "iid"})
+    with pytest.raises(ValueError, match=r"a configuration cannot be \[\]"):
+        job_from_config([])

@@ -25,7 +25,7 @@ def test_results_are_those_of_one_process(pool, stream):
     assert pool.lanes == 2
     saved = {}
     cells = [stream(seed) for seed in range(4)]
-    tally = schedule(cells, pool, lambda record: saved.update({record.cell: record}), lambda line: None)
+    tally = schedule(cells, pool, lambda record: saved.update({record.job: record}), lambda line: None)
     assert tally.done == 4
     here = Worker(Settings())
     assert all(saved[cell].result == here.run(cell).result for cell in cells)

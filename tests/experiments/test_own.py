@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from note_tta.data import BadData
-from note_tta.experiments.cell import Cell
+from note_tta.experiments.cell import Cell, Stream
 from note_tta.experiments.own import make_model, open_own
 from note_tta.experiments.worker import Settings, Worker
 
@@ -67,7 +67,7 @@ def test_an_npz_of_images_or_of_anything(tmp_path):
 
 def test_own_model_on_own_data(here, folder):
     for norm in ("bn", "iabn*"):
-        cell = Cell(str(folder), "all", "note", "iid", model="own_models:make_model", norm=norm)
+        cell = Cell(Stream(str(folder), "all", "iid"), "note", model="own_models:make_model", norm=norm)
         record = Worker(Settings()).run(cell)
         assert record.result["samples"] == 40
         assert record.provenance["checkpoint"]["fingerprint"].startswith("weights:")
@@ -78,9 +78,8 @@ def test_own_weights_are_loaded(here, folder):
 
     torch.manual_seed(0)
     torch.save(make_model("own_models:make_model").state_dict(), here / "w.pt")
-    cell = Cell(
-        str(folder), "all", "source", "iid", model="own_models:make_model", checkpoint=str(here / "w.pt")
-    )
+    stream = Stream(str(folder), "all", "iid")
+    cell = Cell(stream, "source", model="own_models:make_model", checkpoint=str(here / "w.pt"))
     results = [Worker(Settings()).run(cell).result["predictions_sha256"] for _ in range(2)]
     assert results[0] == results[1]
 
@@ -101,14 +100,14 @@ def test_a_model_that_cannot_be_made_is_told(here, name, message):
 
 
 def test_a_model_of_another_class_count_is_refused(here, folder):
-    cell = Cell(str(folder), "all", "source", "iid", model="own_models:make_large")
+    cell = Cell(Stream(str(folder), "all", "iid"), "source", model="own_models:make_large")
     with pytest.raises(ValueError, match=r"own_models:make_large tells 5 classes apart, .* has 2"):
         Worker(Settings()).run(cell)
 
 
 def test_a_model_for_other_shapes_is_refused(here, tmp_path):
     np.savez(tmp_path / "grey.npz", x=np.zeros((4, 8, 8, 1), np.uint8), y=[0, 1, 0, 1])
-    cell = Cell(str(tmp_path / "grey.npz"), "all", "source", "iid", model="own_models:make_model")
+    cell = Cell(Stream(str(tmp_path / "grey.npz"), "all", "iid"), "source", model="own_models:make_model")
     with pytest.raises(ValueError, match=r"does not take samples of shape \(1, 8, 8\)"):
         Worker(Settings()).run(cell)
 

@@ -23,7 +23,7 @@ def pool():
 def test_results_are_those_of_one_process_and_threads_are_divided(pool, stream):
     cells = [stream(seed) for seed in range(3)]
     saved = {}
-    tally = schedule(cells, pool, lambda record: saved.update({record.cell: record}), lambda line: None)
+    tally = schedule(cells, pool, lambda record: saved.update({record.job: record}), lambda line: None)
     assert tally.done == 3
     here = Worker(Settings())
     assert all(saved[cell].result == here.run(cell).result for cell in cells)

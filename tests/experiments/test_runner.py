@@ -90,7 +90,7 @@ def test_cells_of_one_domain_run_together(tiny):
     cells = plan(find("table2"), tiny.settings, datasets=["harth"], seeds=[0, 1], width=tiny.width).cells
     tiny.save_models("harth")
     _, _, seen = run(tiny, cells)
-    domains = [cell.domain for cell in seen]
+    domains = [cell.stream.domain for cell in seen]
     assert domains == sorted(domains)
 
 
@@ -116,7 +116,7 @@ def test_missing_data_is_left_out_unless_it_was_asked_for(tiny, monkeypatch):
 
     monkeypatch.setitem(DATASETS, "kitti", absent)
     made = plan(find("table2"), tiny.settings, seeds=[0])
-    assert {cell.dataset for cell in made.cells} == {"harth", "extrasensory"}
+    assert {cell.stream.dataset for cell in made.cells} == {"harth", "extrasensory"}
     assert made.missing[0].startswith("KITTI not found")
     with pytest.raises(MissingData):
         plan(find("table2"), tiny.settings, datasets=["kitti"])

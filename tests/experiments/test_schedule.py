@@ -2,11 +2,11 @@ from collections import deque
 
 import pytest
 
-from note_tta.experiments.cell import Cell
+from note_tta.experiments.cell import Cell, Stream
 from note_tta.experiments.schedule import Failure, Lost, schedule
 from note_tta.experiments.store import Record
 
-CELLS = [Cell("cifar10", f"d{i}", "note", "iid") for i in range(5)]
+CELLS = [Cell(Stream("cifar10", f"d{i}", "iid"), "note") for i in range(5)]
 
 
 class Scripted:
@@ -33,7 +33,7 @@ class Scripted:
 
 def run(backend, cells=CELLS):
     saved, lines = [], []
-    tally = schedule(cells, backend, lambda record: saved.append(record.cell), lines.append)
+    tally = schedule(cells, backend, lambda record: saved.append(record.job), lines.append)
     return tally, saved, lines
 
 

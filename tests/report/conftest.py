@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from note_tta.experiments.catalog import EXPERIMENTS
+from note_tta.experiments.cell import Cell
 from note_tta.experiments.paper import paper_number
-from note_tta.experiments.store import Record
+from note_tta.experiments.store import STRETCHES, Record
 
 TARGETS = {
     "cifar10": ("gaussian_noise", "fog", "jpeg_compression"),
@@ -32,19 +33,23 @@ LIKE = {("source", "iabn"): "iabn", ("note", "bn"): "pbrs", ("source", "iabn*"):
 
 def record(cell, error=None, length=200, classes=10) -> Record:
     """A result for a cell: the paper's number where there is one, give or take a little."""
-    chance = random.Random(cell.id)
+    chance = random.Random(repr(cell))
+    stream = cell.stream if isinstance(cell, Cell) else cell
     ordered = [i * classes // length for i in range(length)]
-    labels = ordered if cell.stream != "iid" else [chance.randrange(classes) for _ in range(length)]
-    result = {"samples": cell.samples or 10_000, "labels": labels, "mean_run_length": 20.5}
-    if cell.method != "stream":
-        stream = "iid" if cell.stream == "iid" else "correlated"
+    labels = ordered if stream.order != "iid" else [chance.randrange(classes) for _ in range(length)]
+    samples = stream.samples or 10_000
+    result = {"samples": samples, "labels": labels, "mean_run_length": 20.5}
+    if isinstance(cell, Cell):
         row = LIKE.get((cell.method, cell.norm), cell.method)
-        base = paper_number(cell.dataset, stream, row) or (35.0, None)
+        kind = "iid" if stream.order == "iid" else "correlated"
+        base = paper_number(stream.dataset, kind, row) or (35.0, None)
         if error is None:
             error = min(99.0, max(0.5, base[0] + chance.uniform(-0.4, 0.4)))
-        curve = [error * (1 + 0.4 * math.exp(-i / 30) + chance.uniform(-0.02, 0.02)) for i in range(length)]
+        levels = [
+            error * (1 + 0.4 * math.exp(-i / 15) + chance.uniform(-0.02, 0.02)) for i in range(STRETCHES)
+        ]
+        result["wrong"] = [round(min(100.0, level) * samples / 100 / STRETCHES) for level in levels]
         result |= {"error": error, "seconds": 1.5}
-        result["cumulative_error"] = [min(100.0, round(value, 2)) for value in curve]
     provenance = {
         "version": "0.1.0",
         "commit": "c0ffee",
@@ -52,11 +57,12 @@ def record(cell, error=None, length=200, classes=10) -> Record:
         "machine": "a machine",
         "torch": "2.13.0",
         "python": "3.11.2",
+        "time": "2026-01-01T00:00:00+00:00",
         "wall_seconds": 36.0,
         "data": {"fingerprint": "sha256:1", "origin": "published"},
     }
-    if cell.model:
-        name = f"{cell.dataset}-{cell.model}-{cell.norm.rstrip('*')}-seed{cell.seed}.safetensors"
+    if isinstance(cell, Cell):
+        name = f"{stream.dataset}-{cell.model}-{cell.norm.rstrip('*')}-seed{stream.seed}.safetensors"
         provenance["checkpoint"] = {"name": name, "fingerprint": "sha256:2", "card": {"clean_error": 8.27}}
     return Record(cell, result, provenance)
 

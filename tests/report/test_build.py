@@ -85,6 +85,6 @@ def test_a_damaged_result_is_named(folder, fakes, tmp_path):
     store = Store(tmp_path)
     (record,) = fakes.records("table2", datasets=["kitti"], seeds=(0,), rows=["note"])
     store.save(record)
-    store.path(record.cell).write_text("{")
-    with pytest.raises(ValueError, match=rf"{record.cell.id}.json is not a result"):
+    store.path(record.job).write_text("{\n")
+    with pytest.raises(ValueError, match=r"kitti-resnet50_imagenet.jsonl, line 1 is a damaged result"):
         build_report(tmp_path, tmp_path / "out")

@@ -32,7 +32,7 @@ def results(fakes, without=(), **changed):
         if row in without:
             continue
         for cell in fakes.cells(experiment, datasets=["cifar10"], seeds=(0,), rows=[row]):
-            records.append(fakes.record(cell, iid if cell.stream == "iid" else correlated))
+            records.append(fakes.record(cell, iid if cell.stream.order == "iid" else correlated))
     return Results(records)
 
 
@@ -97,7 +97,7 @@ def fewer(fakes, row, stream, error):
     return [
         fakes.record(cell, error)
         for cell in cells
-        if cell.stream == stream and cell.domain in ("fog", "gaussian_noise")
+        if cell.stream.order == stream and cell.stream.domain in ("fog", "gaussian_noise")
     ]
 
 

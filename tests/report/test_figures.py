@@ -64,7 +64,8 @@ def test_cumulative_error_is_a_mean_over_domains_of_the_rows_that_cover_as_much_
     wanted = {"datasets": ["cifar10"], "seeds": (0,), "targets": {"cifar10": ["fog", "snow"]}}
     cells = [c for c in fakes.cells("figure-cumulative", **wanted) if c.method in ("source", "note", "tent")]
     levels = {"fog": 10.0, "snow": 20.0}
-    records = [fakes.record(c, levels[c.domain]) for c in cells if (c.method, c.domain) != ("tent", "fog")]
+    cells = [c for c in cells if (c.method, c.stream.domain) != ("tent", "fog")]
+    records = [fakes.record(c, levels[c.stream.domain]) for c in cells]
     root = ElementTree.fromstring(figures(Results(records), "figure-cumulative")[0].file())
     lines = {node.get("data-method"): node.get("points") for node in root.iter(f"{SVG}polyline")}
     assert lines.keys() == {"source", "note"}

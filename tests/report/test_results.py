@@ -14,8 +14,8 @@ def scored(fakes, errors, **fixed):
     domains, seeds = sorted({d for d, _ in errors}), sorted({s for _, s in errors})
     targets = {"cifar10": domains}
     cells = fakes.cells("table1", datasets=["cifar10"], targets=targets, seeds=seeds, rows=["note"], **fixed)
-    kept = [c for c in cells if c.stream == "dirichlet" and (c.domain, c.seed) in errors]
-    return Results([fakes.record(c, errors[c.domain, c.seed]) for c in kept])
+    kept = {c: errors.get((c.stream.domain, c.stream.seed)) for c in cells if c.stream.order == "dirichlet"}
+    return Results([fakes.record(c, error) for c, error in kept.items() if error])
 
 
 def test_mean_over_domains_and_spread_over_seeds(fakes):

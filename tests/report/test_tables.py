@@ -46,6 +46,10 @@ def row(table, title):
     return next(row for row in table.rows if row.title == title).entries
 
 
+def short(cell):
+    return replace(cell, stream=replace(cell.stream, samples=2000))
+
+
 @pytest.mark.parametrize("name", LAYOUT)
 def test_rows_and_columns_are_the_papers(tables, name):
     rows, columns = LAYOUT[name]
@@ -59,7 +63,7 @@ def test_the_points_of_a_sweep_are_over_the_same_domains(fakes):
     few = {"cifar10": ["gaussian_noise", "fog"]}
     swept = fakes.cells("figure5a", datasets=["cifar10"], seeds=(0,), rows=["note"], targets=few)
     cells = list(dict.fromkeys(wide + swept))
-    results = Results([fakes.record(cell, levels[cell.domain]) for cell in cells])
+    results = Results([fakes.record(cell, levels[cell.stream.domain]) for cell in cells])
     (table,) = make_tables(EXPERIMENTS["figure5a"], results)
     assert [entry.ours.mean for entry in row(table, "NOTE")] == [15.0] * 6
     assert [entry.paper for entry in row(table, "NOTE")] == [None] * 6
@@ -120,7 +124,7 @@ def test_a_smaller_run_says_so_in_its_title(fakes):
 
 def test_a_row_measured_on_less_has_a_footnote(fakes):
     cells = fakes.cells("table1", datasets=["cifar10"], seeds=(0,))
-    cells = [replace(c, samples=2000) if c.method == "cotta" else c for c in cells]
+    cells = [short(c) if c.method == "cotta" else c for c in cells]
     (table,) = make_tables(EXPERIMENTS["table1"], Results(map(fakes.record, cells)))
     assert row(table, "CoTTA")[0].note == 1
     assert row(table, "NOTE")[0].note == 0
@@ -130,9 +134,9 @@ def test_a_row_measured_on_less_has_a_footnote(fakes):
 @pytest.mark.parametrize("error", [1.0, 99.0])
 def test_a_row_measured_on_less_is_neither_the_lowest_nor_worse_than_source(fakes, error):
     cells = fakes.cells("table1", datasets=["cifar10"], seeds=(0,))
-    short = [replace(c, samples=2000) for c in cells if c.method == "cotta"]
+    cut = [short(c) for c in cells if c.method == "cotta"]
     whole = [fakes.record(c) for c in cells if c.method != "cotta"]
-    records = [*whole, *(fakes.record(c, error) for c in short)]
+    records = [*whole, *(fakes.record(c, error) for c in cut)]
     (table,) = make_tables(EXPERIMENTS["table1"], Results(records))
     assert not row(table, "CoTTA")[0].best and not row(table, "CoTTA")[0].worse
     assert row(table, "NOTE")[0].best and row(table, "TENT")[0].worse
@@ -140,7 +144,7 @@ def test_a_row_measured_on_less_is_neither_the_lowest_nor_worse_than_source(fake
 
 def test_no_average_over_datasets_that_are_not_all_there(fakes):
     cells = fakes.cells("table2", datasets=["kitti", "harth"], seeds=(0,))
-    cells = [c for c in cells if not (c.dataset == "harth" and c.method == "pl")]
+    cells = [c for c in cells if not (c.stream.dataset == "harth" and c.method == "pl")]
     (table,) = make_tables(EXPERIMENTS["table2"], Results(map(fakes.record, cells)))
     assert row(table, "PL")[2].ours is None
     assert row(table, "NOTE")[2].ours is not None

@@ -7,7 +7,7 @@ from networks import images, make
 import note_tta as tta
 from benchmarks.trust.common import MODELS
 from benchmarks.trust.jobs import TIMINGS
-from note_tta.experiments.cell import Cell, options
+from note_tta.experiments.cell import Cell, Stream, options
 from note_tta.experiments.pool import ProcessPool
 from note_tta.experiments.runner import run_cells
 from note_tta.experiments.store import Store
@@ -18,15 +18,11 @@ SETTINGS = Settings(models=str(MODELS), threads=1)
 
 def cell(method, samples=96):
     return Cell(
-        "digits",
-        "style",
+        Stream("digits", "style", "dirichlet", delta=0.1, samples=samples),
         method,
-        "dirichlet",
-        delta=0.1,
         model="digits_cnn",
         width=8,
         norm="iabn" if method.startswith("note") else "bn",
-        samples=samples,
         method_options=options({"augmentations": 2} if method == "cotta" else {}),
     )
 
@@ -49,12 +45,14 @@ def test_worker_counts_and_resume_points_do_not_change_a_result(tmp_path):
     for lanes, store in zip((1, 2), stores, strict=True):
         backend = lambda lanes=lanes: ProcessPool(lanes, SETTINGS)  # noqa: E731
         assert run_cells(cells, store, SETTINGS, backend, lambda line: None).done == 4
-    one, two = ({record.cell: outcome(record) for record in store} for store in stores)
+    one, two = ({record.job: outcome(record) for record in store} for store in stores)
     assert one == two
-    stores[0].path(cells[1]).unlink()
-    resumed = run_cells(cells, stores[0], SETTINGS, lambda: ProcessPool(1, SETTINGS), lambda line: None)
+    path = stores[0].path(cells[1])
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))  # as if stopped before one
+    shorter = Store(tmp_path / "one")
+    resumed = run_cells(cells, shorter, SETTINGS, lambda: ProcessPool(1, SETTINGS), lambda line: None)
     assert resumed.done == 1
-    assert {record.cell: outcome(record) for record in stores[0]} == two
+    assert {record.job: outcome(record) for record in shorter} == two
 
 
 @pytest.mark.parametrize("name", ["source", "onda", "note"])

@@ -27,7 +27,7 @@ from note_tta.data.pickles import read_pickled_dict
 from note_tta.data.tables import read_columns
 from note_tta.experiments import own
 from note_tta.experiments.own import open_own
-from note_tta.experiments.store import parse_record
+from note_tta.experiments.store import Store
 
 EDITS = st.lists(
     st.tuples(st.sampled_from(KINDS), st.floats(0, 1), st.binary(min_size=1, max_size=64)),
@@ -172,23 +172,23 @@ def test_a_packed_table_without_end_is_refused(tmp_path, monkeypatch):
 )
 def test_json_that_no_parser_likes_is_refused_by_name(tmp_path, text):
     for name, read in (
-        ("result.json", parse_record),
+        ("cifar10-resnet20.jsonl", lambda path: list(Store(path.parent))),
         ("manifest.json", lambda path: Manifest.read(path.parent)),
     ):
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(f"{text}\n")
         with pytest.raises(ValueError, match=name):
             read(tmp_path / name)
 
 
 def test_a_result_of_absurd_numbers_is_refused(tmp_path):
-    form = next(form for form in FORMATS if form.name == "result (json)")
+    form = next(form for form in FORMATS if form.name == "results (json lines)")
     path = form.make(tmp_path)
     content = json.loads(path.read_text())
     for value in (float("nan"), float("inf"), -1, "21", None, True, []):
         content["result"]["error"] = value
-        path.write_text(json.dumps(content))
-        with pytest.raises(ValueError, match=r"result\.json is a damaged result: its error is"):
-            parse_record(path)
+        path.write_text(json.dumps(content) + "\n")
+        with pytest.raises(ValueError, match=r"resnet20\.jsonl, line 1 is a damaged result: its error is"):
+            list(Store(path.parent))
 
 
 def test_a_crafted_type_of_array_never_reaches_numpy(tmp_path):
