@@ -28,7 +28,6 @@ from .report.page import demo_page
 from .train import RECIPES, train
 
 STREAMS = ("correlated", "iid")
-_BATCH = 64
 _DELTA = 0.1
 _WIDTH = 8
 
@@ -119,8 +118,7 @@ def _run(name: str, stream: str, folder: str, seed: int) -> Result:
         model, _ = load_checkpoint(
             Path(folder, "iabn.safetensors" if name.startswith("note") else "bn.safetensors")
         )
-        batches = ((domain.inputs(part), domain.labels[part]) for part in order.split(_BATCH))
-        runs.append(evaluate(METHODS[name](model), batches, progress=False))
+        runs.append(evaluate(METHODS[name](model), domain.batches(order), progress=False))
     return Result(
         predictions=torch.cat([run.predictions for run in runs]),
         labels=torch.cat([run.labels for run in runs]),

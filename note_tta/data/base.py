@@ -18,6 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..streams import Batches
+
 Origin = Literal["published", "regenerated", "embedded", "own"]
 Stream = Literal["dirichlet", "sorted", "chronological"]
 Indices = Tensor | slice | Iterable[int]
@@ -91,6 +93,20 @@ class Domain:
         if len(chosen) and (chosen.min() < -len(self) or chosen.max() >= len(self)):
             raise IndexError(f"index out of range: {self.name} has {len(self)} samples")
         return torch.from_numpy(np.ascontiguousarray(self._read(chosen % max(1, len(self)))))
+
+    def batches(self, order: Indices = slice(None), size: int = 64) -> Batches:
+        """The domain as batches of inputs and labels in this order, for `evaluate`; read when they come.
+
+        Args:
+            order: Indices, as the functions of `note_tta.streams` give them.
+            size: Samples per batch; the last one may be smaller.
+        """
+        chosen = torch.arange(len(self))[order] if isinstance(order, slice) else torch.as_tensor(order)
+
+        def read(positions: slice) -> tuple[Tensor, Tensor]:
+            return self.inputs(chosen[positions]), self.labels[chosen[positions]]
+
+        return Batches(len(chosen), size, read)
 
     @property
     def fingerprint(self) -> str:

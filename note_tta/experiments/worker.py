@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -105,7 +104,7 @@ class Worker:
             model, origin["checkpoint"] = self._source_model(job)
             _check_fit(job, model, self._dataset(stream), domain)
             method = build_method(job, model)
-            loader = _batches(domain, order, labels, job.batch_size)
+            loader = domain.batches(order, job.batch_size)
             result |= _summary(evaluate(method, loader, progress=False), method)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         origin |= {"device": self.settings.device, "time": now}
@@ -248,11 +247,6 @@ def _memory(kind: Any, capacity: Any, stream: Stream) -> Memory:
 def _generator(stream: Stream, purpose: str) -> torch.Generator:
     digest = hashlib.sha256(f"{purpose}/{stream.domain}/{stream.seed}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-
-
-def _batches(domain: Domain, order: Tensor, labels: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    for start in range(0, len(order), size):
-        yield domain.inputs(order[start : start + size]), labels[start : start + size]
 
 
 def _summary(outcome: Result, method: Method) -> dict[str, Any]:

@@ -31,6 +31,18 @@ def test_no_index_gives_an_empty_batch_and_a_wrong_one_an_error(domain):
         domain.inputs([4])
 
 
+def test_batches_come_in_the_order_asked_for_and_again(domain):
+    batches = domain.batches(torch.tensor([3, 0, 2]), 2)
+    assert len(batches) == 2
+    for _ in range(2):
+        assert [y.tolist() for _, y in batches] == [[3, 0], [2]]
+        assert torch.equal(torch.cat([x for x, _ in batches]), domain.inputs([3, 0, 2]))
+    assert [y.tolist() for _, y in domain.batches()] == [[0, 1, 2, 3]]
+    assert [y.tolist() for _, y in domain.batches(slice(1, 3), 1)] == [[1], [2]]
+    with pytest.raises(ValueError, match="size must be at least 1, got 0"):
+        domain.batches(size=0)
+
+
 def test_the_fingerprint_follows_the_content():
     images = np.zeros((2, 2, 2, 3), np.uint8)
     labels = np.array([0, 1])

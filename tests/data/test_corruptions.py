@@ -10,6 +10,7 @@ from note_tta.data.corruptions import (
     CORRUPTIONS,
     MNIST_CORRUPTIONS,
     OWN_CORRUPTIONS,
+    PRACTICAL_ORDER,
     VALIDATION_CORRUPTIONS,
     corrupt,
     frost_textures,
@@ -180,6 +181,7 @@ def test_night_lets_in_less_light_and_makes_it_grainy():
 def test_what_is_not_reported_on_is_not_among_the_fifteen():
     assert len(CORRUPTIONS) == 15
     assert not set(FURTHER) & set(CORRUPTIONS)
+    assert set(PRACTICAL_ORDER) == set(CORRUPTIONS)
     with pytest.raises(ValueError, match="unknown corruption 'saturate' for imagenet"):
         parameters("saturate", 5, "imagenet")
 

@@ -8,8 +8,18 @@ import pytest
 
 import note_tta as tta
 
-MODULES = ["nn", "data", "models", "train"]
-CONSTANTS = {"METHODS", "__version__", "DATASETS", "MODELS", "DEFAULT_MODEL", "RECIPES"}
+MODULES = ["nn", "data", "models", "streams", "train"]
+CONSTANTS = {
+    "AUTHORS_INPUT",
+    "DATASETS",
+    "DEFAULT_MODEL",
+    "METHODS",
+    "MODELS",
+    "NORMS",
+    "PROTOCOLS",
+    "RECIPES",
+    "__version__",
+}
 
 
 @pytest.fixture(scope="module")

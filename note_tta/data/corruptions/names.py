@@ -22,6 +22,25 @@ CORRUPTIONS = (
     "jpeg_compression",
 )
 
+PRACTICAL_ORDER = (
+    "motion_blur",
+    "snow",
+    "fog",
+    "shot_noise",
+    "defocus_blur",
+    "contrast",
+    "zoom_blur",
+    "brightness",
+    "frost",
+    "elastic_transform",
+    "glass_blur",
+    "gaussian_noise",
+    "pixelate",
+    "jpeg_compression",
+    "impulse_noise",
+)
+"""The order of the corruptions in practical and recurring streams (RoTTA's default of its ten)."""
+
 VALIDATION_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 """The four further corruptions of the CIFAR sets: for choosing settings, never for reporting."""
 

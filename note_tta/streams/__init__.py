@@ -1,0 +1,46 @@
+"""Orders in which data meets a method: over one domain, and over several.
+
+An order over one domain is a LongTensor of indices. An order over several is a `DomainOrder`, which knows
+which sample is of which domain and where each domain begins.
+"""
+
+from .orders import chronological, dirichlet, iid, label_shift, mean_run_length, slotted, sorted, thinned
+from .protocols import (
+    PROTOCOLS,
+    Batches,
+    Begin,
+    DomainOrder,
+    class_sorted,
+    continual,
+    imbalanced,
+    in_turn,
+    mixed,
+    pooled,
+    practical,
+    recurring,
+    shifted,
+)
+
+__all__ = [
+    "PROTOCOLS",
+    "Batches",
+    "Begin",
+    "DomainOrder",
+    "chronological",
+    "class_sorted",
+    "continual",
+    "dirichlet",
+    "iid",
+    "imbalanced",
+    "in_turn",
+    "label_shift",
+    "mean_run_length",
+    "mixed",
+    "pooled",
+    "practical",
+    "recurring",
+    "shifted",
+    "slotted",
+    "sorted",
+    "thinned",
+]

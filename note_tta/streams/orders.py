@@ -1,0 +1,285 @@
+"""Orders over one domain. All but `label_shift` and `thinned` return every index exactly once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_TRIES = 1000
+
+
+def iid(labels: Tensor | Sequence[int], generator: torch.Generator | None = None) -> Tensor:
+    """Uniformly shuffled: the stream that most adaptation methods assume.
+
+    Args:
+        labels: One label per sample; only their number matters.
+        generator: Source of randomness; None is a new generator with torch's default seed.
+
+    Returns:
+        Indices, a LongTensor.
+    """
+    return torch.randperm(len(checked(labels)), generator=generator or torch.Generator())
+
+
+def sorted(labels: Tensor | Sequence[int], generator: torch.Generator | None = None) -> Tensor:
+    """Class after class, in the order of the labels; shuffled inside a class where a generator is given.
+
+    Example:
+        >>> sorted([2, 0, 1, 0]).tolist()
+        [1, 3, 2, 0]
+    """
+    labels = checked(labels)
+    order = (
+        torch.arange(len(labels)) if generator is None else torch.randperm(len(labels), generator=generator)
+    )
+    return order[torch.argsort(labels[order], stable=True)]
+
+
+def chronological(labels: Tensor | Sequence[int]) -> Tensor:
+    """The dataset's own order, for data that was recorded over time."""
+    return torch.arange(len(checked(labels)))
+
+
+def dirichlet(
+    labels: Tensor | Sequence[int], delta: float = 0.1, generator: torch.Generator | None = None
+) -> Tensor:
+    """Temporally correlated: the paper's synthetic stream (appendix, "Dirichlet").
+
+    There are as many tokens (stretches of time) as classes. Each class is shared out over the tokens by
+    proportions drawn from Dir(`delta`), where a token that has its share of samples already gets no more.
+    Inside a token the classes come one after another in random order.
+
+    Args:
+        labels: One label per sample.
+        delta: Concentration: the smaller, the fewer tokens a class lives in. The same value means very
+            different correlation at 10 and at 1,000 classes: report `mean_run_length` beside it.
+        generator: Source of randomness; None is a new generator with torch's default seed.
+
+    Returns:
+        Indices, a LongTensor.
+
+    Raises:
+        ValueError: `delta` is not positive, or no draw in 1,000 fills every token.
+
+    Example:
+        >>> labels = torch.arange(1000) % 4
+        >>> order = dirichlet(labels, delta=0.1, generator=torch.Generator().manual_seed(0))
+        >>> order.unique().numel(), mean_run_length(labels[order]) > 20
+        (1000, True)
+    """
+    _check_concentration("delta", delta)
+    labels = checked(labels)
+    if len(labels) == 0:
+        return torch.empty(0, dtype=torch.long)
+    rng = _numpy_generator(generator)
+    members = _members(labels)
+    tokens = len(members)
+    fewest = min(10, len(labels) / (2 * tokens))
+    for _ in range(_TRIES):
+        stretches = _deal(members, delta, rng)
+        if min(sum(map(len, stretch)) for stretch in stretches) >= fewest:
+            parts = [stretch[i] for stretch in stretches for i in rng.permutation(len(stretch))]
+            return torch.from_numpy(np.concatenate(parts))
+    raise ValueError(
+        f"no Dirichlet({delta:g}) stream of {len(labels)} samples in {tokens} classes gave every token "
+        f"{fewest:g} samples in {_TRIES} tries: raise delta, or give more samples per class"
+    )
+
+
+def slotted(
+    labels: Tensor | Sequence[int],
+    gamma: float = 0.1,
+    generator: torch.Generator | None = None,
+    *,
+    most_slots: int = 100,
+) -> Tensor:
+    """Temporally correlated: the sampler of RoTTA (Yuan et al., CVPR 2023) within one domain.
+
+    Each class, in the order of the data, is cut into as many pieces as there are slots, by proportions drawn
+    from Dir(`gamma`). Inside a slot the classes come one after another in random order. Unlike `dirichlet`
+    it evens nothing out: a slot may be empty, and there are at most 100 slots, so that at the same
+    concentration a hundred classes or more are less correlated.
+
+    Args:
+        labels: One label per sample.
+        gamma: Concentration: the smaller, the fewer slots a class lives in.
+        generator: Source of randomness; None is a new generator with torch's default seed.
+        most_slots: There is a slot per class, but no more than this.
+
+    Returns:
+        Indices, a LongTensor.
+
+    Example:
+        >>> labels = torch.arange(1000) % 4
+        >>> order = slotted(labels, gamma=0.1, generator=torch.Generator().manual_seed(0))
+        >>> order.unique().numel(), mean_run_length(labels[order]) > 20
+        (1000, True)
+    """
+    _check_concentration("gamma", gamma)
+    if most_slots < 1:
+        raise ValueError(f"most_slots must be at least 1, got {most_slots}")
+    labels = checked(labels)
+    rng = _numpy_generator(generator)
+    members = _members(labels)
+    room = np.ones(min(len(members), most_slots), dtype=bool)
+    pieces = [_cut(member, _proportions(gamma, room, rng)) for member in members]
+    parts = [pieces[k][slot] for slot in range(len(room)) for k in rng.permutation(len(members))]
+    return torch.from_numpy(np.concatenate([*parts, np.empty(0, np.int64)]))
+
+
+def label_shift(
+    labels: Tensor | Sequence[int],
+    imbalance: float = 500_000.0,
+    generator: torch.Generator | None = None,
+    *,
+    draws: int = 100,
+) -> Tensor:
+    """Draws with replacement from a label distribution that shifts: the stream of SAR (Niu et al., 2023).
+
+    The classes have their turn one after another, in random order, `draws` samples long. The class whose turn
+    it is is `imbalance` times as likely as each other class.
+
+    Args:
+        labels: One label per sample.
+        imbalance: 1 is a uniform stream, infinity one class after another.
+        generator: Source of randomness; None is a new generator with torch's default seed.
+        draws: Samples per turn.
+
+    Returns:
+        Indices, a LongTensor of `draws` times the number of classes. Some come twice, some never.
+
+    Example:
+        >>> labels = torch.tensor([0, 0, 1, 1])
+        >>> drawn = labels[label_shift(labels, math.inf, draws=3)]
+        >>> mean_run_length(drawn)
+        3.0
+    """
+    if not imbalance >= 1:
+        raise ValueError(f"imbalance must be at least 1, got {imbalance}")
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, got {draws}")
+    rng = _numpy_generator(generator)
+    members = _members(checked(labels))
+    count = len(members)
+    own = 1.0 if count == 1 or imbalance == math.inf else imbalance / (imbalance + count - 1)
+    drawn = [np.empty(0, np.int64)]
+    for turn in rng.permutation(count):
+        others = (turn + rng.integers(1, max(2, count), draws)) % count
+        classes = np.where(rng.random(draws) < own, turn, others)
+        drawn.append(np.array([rng.choice(members[k]) for k in classes], dtype=np.int64))
+    return torch.from_numpy(np.concatenate(drawn))
+
+
+def thinned(
+    labels: Tensor | Sequence[int],
+    imbalance: float,
+    generator: torch.Generator | None = None,
+    *,
+    vary: bool = False,
+) -> Tensor:
+    """The samples that are left where each class is rarer than the one before (TRIBE, Su et al., 2024).
+
+    Of K classes the i-th (from 0) keeps `int(n · imbalance ** (-i / (K - 1)))` samples, chosen at random,
+    where n is the size of the first.
+
+    Args:
+        labels: One label per sample.
+        imbalance: How many times as frequent the first class is as the last, at least 1.
+        generator: Source of randomness; None is a new generator with torch's default seed.
+        vary: Deal these sizes out to the classes at random.
+
+    Returns:
+        Indices in their own order, a LongTensor.
+
+    Example:
+        >>> labels = torch.arange(300) % 3
+        >>> labels[thinned(labels, imbalance=100)].bincount().tolist()
+        [100, 10, 1]
+    """
+    if not 1 <= imbalance < math.inf:
+        raise ValueError(f"imbalance must be at least 1 and finite, got {imbalance}")
+    rng = _numpy_generator(generator)
+    members = _members(checked(labels))
+    if not members:
+        return torch.empty(0, dtype=torch.long)
+    shares = imbalance ** (-np.arange(len(members)) / max(1, len(members) - 1))
+    sizes = (len(members[0]) * shares).astype(int)
+    if vary:
+        sizes = rng.permutation(sizes)
+    kept = [rng.permutation(member)[:size] for member, size in zip(members, sizes, strict=True)]
+    return torch.from_numpy(np.sort(np.concatenate(kept)))
+
+
+def mean_run_length(labels: Tensor | Sequence[int]) -> float:
+    """The mean number of consecutive samples of one class in a stream of `labels`.
+
+    Example:
+        >>> mean_run_length([0, 0, 0, 1, 1, 0])
+        2.0
+    """
+    labels = checked(labels)
+    if len(labels) == 0:
+        return 0.0
+    return len(labels) / (1 + int((labels[1:] != labels[:-1]).sum()))
+
+
+def _deal(members: list[np.ndarray], delta: float, rng: np.random.Generator) -> list[list[np.ndarray]]:
+    """Share each class out over the tokens; per token, one array of indices per class."""
+    tokens = len(members)
+    share = sum(map(len, members)) / tokens
+    held = np.zeros(tokens)
+    stretches: list[list[np.ndarray]] = [[] for _ in range(tokens)]
+    for member in members:
+        proportions = _proportions(delta, held < share, rng)
+        for token, part in enumerate(_cut(rng.permutation(member), proportions)):
+            stretches[token].append(part)
+            held[token] += len(part)
+    return stretches
+
+
+def _cut(member: np.ndarray, proportions: np.ndarray) -> list[np.ndarray]:
+    """Cut a class into pieces of these proportions, at points rounded down."""
+    return np.split(member, np.floor(np.cumsum(proportions)[:-1] * len(member)).astype(int))
+
+
+def _proportions(delta: float, room: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A draw from Dir(delta), set to zero where there is no room and renormalised.
+
+    Drawn through logarithms, since at a small delta almost every Gamma variate underflows to zero. They
+    also leave something in every token, so that the renormalisation is always defined.
+    """
+    logs = np.log(rng.standard_gamma(delta + 1, len(room))) + np.log1p(-rng.random(len(room))) / delta
+    logs[~room] = -np.inf
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _members(labels: Tensor) -> list[np.ndarray]:
+    """The indices of each class that occurs, in their own order."""
+    values = labels.numpy()
+    return [np.flatnonzero(values == label) for label in np.unique(values)]
+
+
+def _numpy_generator(generator: torch.Generator | None) -> np.random.Generator:
+    """A numpy generator seeded by one draw from torch's."""
+    seed = torch.randint(2**62, (), generator=generator or torch.Generator()).item()
+    return np.random.default_rng(int(seed))
+
+
+def _check_concentration(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} must be greater than 0, got {value}")
+    if value == math.inf:
+        raise ValueError(f"{name} must be finite: a stream without correlation is iid")
+
+
+def checked(labels: Tensor | Sequence[int]) -> Tensor:
+    """The labels as a one-dimensional tensor on the CPU."""
+    labels = torch.as_tensor(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"labels must be one-dimensional, got shape {tuple(labels.shape)}")
+    return labels.cpu()
