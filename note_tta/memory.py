@@ -35,6 +35,7 @@ class Memory(ABC):
         self.capacity = capacity
         self.generator = torch.Generator() if generator is None else generator
         self.device = device
+        self.owner: object | None = None
         self._samples: Tensor | None = None
         self._labels: list[int] = []
 
@@ -115,6 +116,15 @@ class Memory(ABC):
             device = inputs.device if self.device is None else self.device
             self._samples = torch.empty((self.capacity, *inputs.shape[1:]), dtype=inputs.dtype, device=device)
             self._samples[: len(labels)] = inputs
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All attributes, the generator as bytes; the method that uses the memory is not part of it."""
+        return {**vars(self), "generator": bytes(self.generator.get_state().numpy()), "owner": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.generator = torch.Generator()
+        self.generator.set_state(torch.frombuffer(bytearray(state["generator"]), dtype=torch.uint8))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} of {self.capacity} held)"

@@ -1,6 +1,6 @@
 """The methods, each in its own file. `METHODS` maps their names to their classes."""
 
-from .base import INPUT_BOUND, Method
+from .method import Method
 from .bn_stats import BNStats
 from .cotta import CoTTA
 from .lame import LAME
@@ -25,7 +25,6 @@ METHODS: dict[str, type[Method]] = {
 """Every method by the name that the command line and result files use."""
 
 __all__ = [
-    "INPUT_BOUND",
     "METHODS",
     "BNStats",
     "CoTTA",

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from .base import Method
-from .norm import batch_statistics, norm_layers
+from .backbone import Backbone, Output
+from .method import Method
+from .norm import nothing, running_statistics, use_batch_statistics
 
 
 class BNStats(Method):
-    """Normalise each batch with its own statistics; nothing is learned (Nado et al.; Schneider et al., 2020).
+    """Normalise each batch with its own statistics; nothing is learned.
 
     Strong on large, class-balanced batches. On a correlated stream the batch's statistics carry the classes
-    that happen to be in it, and are normalised away with the drift.
+    that happen to be in it, and are normalised away with the drift. `model(x)` uses the running statistics and
+    answers differently.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self._by_batch = batch_statistics(norm_layers(model))
-        super().__init__(model)
+    title = "BN Stats"
+    citation = "Nado et al., 2020; Schneider et al., NeurIPS 2020"
+    needs_norm = "batch"
+
+    def __init__(self, model: nn.Module | Backbone, *, output: Output = None) -> None:
+        super().__init__(model, nothing, output=output)
+        running_statistics(self.backbone.module)
+
+    def answering_module(self) -> nn.Module:
+        """The model, with the statistics of the batch."""
+        return use_batch_statistics(self.backbone.build(self.tensors))
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer a batch."""
-        with self._by_batch:
-            return self._finite(self._predict(x))
+        return self.all_finite(self.predict(x))

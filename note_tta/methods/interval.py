@@ -2,17 +2,66 @@
 
 from __future__ import annotations
 
-import warnings
+import math
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ..memory import Memory
-from .base import Method, Stateful
-from .norm import NormLayers
+from .backbone import Backbone, Output, Tensors
+from .delay import EXECUTORS, Pending
+from .draft import Descent, Draft, Value, copy_all
+from .method import Method
+from .norm import batch_norms
 from .reach import Reach
+from .settings import check_count
+
+REJECTED_IN_A_ROW = 3
+"""After so many rejected updates in a row it is warned of."""
+
+
+class Schedule:
+    """Where a stream stands between updates: samples since the last reading, and the update that is pending."""
+
+    def __init__(self) -> None:
+        self.progress = 0
+        self.pending: Pending | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The progress and what the pending update comes to, which is waited for."""
+        if self.pending is None:
+            return {"progress": self.progress, "pending": None}
+        value, _ = self.pending.result()
+        plain = None if value is None else {"tensors": value.tensors, "moments": value.moments}
+        return {
+            "progress": self.progress,
+            "pending": {"countdown": self.pending.countdown, "value": plain},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state."""
+        pending = state["pending"]
+        self.progress = state["progress"]
+        self.pending = None
+        if pending is not None:
+            value = None if pending["value"] is None else Value(**pending["value"])
+            self.pending = Pending.of(value, pending["countdown"])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Schedule:
+        twin = Schedule()
+        twin.load_state_dict(self.state_dict())
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.load_state_dict(state)
 
 
 class IntervalMethod(Method):
@@ -21,102 +70,245 @@ class IntervalMethod(Method):
     Samples between two updates are independent of each other and are computed together, so the boundaries of
     the caller's batches make no difference. The prediction that is returned is the one the memory stores.
 
+    A subclass writes `learn`, which works on a draft: what comes of it takes effect as a whole, `delay` accepted
+    samples later, or not at all.
+
     Args:
-        model: A model with BatchNorm layers that keep running statistics.
-        layers: Those layers, by name.
-        adapted: The tensors that an update may change, by name.
+        model: A model with norm layers.
+        adapts: Chooses the tensors that an update may change.
         memory: Where samples wait for the update.
         interval: Accepted samples between two updates.
-        reach: A sample of more than so many times the source's amplitude at the first norm layer is answered
-            and counted as rejected, but not learned from.
-        parts: What else has a state, by name.
+        reach: How far beyond what the source had in a channel a sample may lie to be learned from.
+        delay: Accepted samples between reading an update and its effect, during which it is computed.
+        executor: How it is computed meanwhile: "thread".
+        output: See `Method`.
     """
+
+    batch_free = True
 
     def __init__(
         self,
-        model: nn.Module,
-        layers: NormLayers,
-        adapted: dict[str, Tensor],
+        model: nn.Module | Backbone,
+        adapts: Callable[[nn.Module], Tensors],
         memory: Memory,
+        *,
         interval: int,
-        reach: float,
-        parts: dict[str, Stateful] | None = None,
+        reach: float = 5.0,
+        delay: int = 0,
+        executor: str = "thread",
+        output: Output = None,
     ) -> None:
-        if not isinstance(interval, int):
-            raise TypeError(f"interval must be an int, got {type(interval).__name__}")
-        if interval < 1:
-            raise ValueError(f"interval must be at least 1, got {interval}")
+        check_count("interval", interval, 1)
+        check_count("delay", delay, 0, interval)
+        if not reach > 0:
+            raise ValueError(f"reach must be greater than 0, got {reach}")
+        if executor not in EXECUTORS:
+            raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, got {executor!r}")
         if not isinstance(memory, Memory):
             raise TypeError(f"memory must be a Memory such as PBRS(64), got {type(memory).__name__}")
-        self.memory = memory
-        self.interval = interval
-        self._reach = Reach(layers, reach)
-        self._far, self._warned = 0, False
-        own: dict[str, Stateful] = {"memory": memory, "reach": self._reach}
-        super().__init__(model, adapted, own | (parts or {}))
+        super().__init__(model, adapts, output=output)
+        self.interval, self.reach, self.delay, self.executor = interval, reach, delay, executor
+        self.memory = self.part("memory", memory)
+        self.schedule = self.part("schedule", Schedule())
+        learned = [(name, t) for name, t in self.tensors.items() if isinstance(t, nn.Parameter)]
+        self.descent = self.part("optimizer", Descent(self.make_optimizer, learned))
+        self.waits = 0.0
+        self._unlearned_in_a_row = 0
+        self._rejected_updates_in_a_row = 0
 
     @abstractmethod
-    def learn(self, x: Tensor) -> None:
-        """One update from the memory's samples; undone by the caller where it comes out non-finite."""
+    def learn(self, draft: Draft, x: Tensor) -> None:
+        """One update on `draft` from the samples that `batch` chose. It may run in another thread."""
+
+    def make_optimizer(self, learned: list[Tensor]) -> Optimizer:
+        """The optimizer of the adapting parameters; a method without one never calls `draft.step`."""
+        return torch.optim.SGD(learned, lr=0.0)
+
+    def batch(self) -> Tensor:
+        """What an update looks at, chosen when it is read: all of the memory's samples."""
+        return self.memory.inputs()
+
+    def store(self, x: Tensor, label: int, logits: Tensor) -> None:
+        """Take an accepted sample into the memory."""
+        self.memory.add(x, label)
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer samples, learning wherever an interval ends."""
+        self.check_shape(x)
+        answers = []
+        while len(x):
+            now = x[: self.room()]
+            answers.append(self.receive(now, *self.look(now)))
+            x = x[len(now) :]
+        return torch.cat(answers)
+
+    def check_shape(self, x: Tensor) -> None:
+        """Refuse samples of another shape than the memory's."""
         held = self.memory.sample_shape
         if held is not None and held != tuple(x.shape[1:]):
             hint = "x[None] is a batch of one" if held == tuple(x.shape) else "a stream keeps one shape"
             raise ValueError(f"the memory holds samples of shape {held}, got {tuple(x.shape[1:])}: {hint}")
-        logits = []
-        while len(x):
-            room = self.interval - self._progress
-            logits.append(self._answer_and_store(x[:room]))
-            x = x[room:]
-            if self._progress == self.interval:
-                self._progress = 0
-                self._update()
-        return torch.cat(logits)
 
-    def _answer_and_store(self, x: Tensor) -> Tensor:
-        logits, near = self._reach.near(self._predict, x)
+    def room(self) -> int:
+        """How many samples can be answered together before the next update is read or takes effect."""
+        room = self.interval - self.schedule.progress
+        pending = self.schedule.pending
+        return room if pending is None else min(room, pending.countdown)
+
+    def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits of samples, and for each whether it is near enough to be learned from."""
+        look = self.made("reach", self._make_reach)
+        answers: tuple[Tensor, Tensor] = look(self.predict, x)
+        return answers
+
+    def receive(self, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
+        """Store and count samples that were answered; read an update, or let one take effect, where it is due.
+
+        Args:
+            x: At most `room()` samples.
+            logits: What the adapted model answers.
+            near: Whether each is near enough to be learned from.
+
+        Returns:
+            The answers: `logits`, with NaN in the rows that are not finite.
+        """
         finite = torch.isfinite(logits).all(dim=1)
         accepted = (finite & near).tolist()
-        for sample, label, good in zip(x, logits.argmax(dim=1).tolist(), accepted, strict=True):
+        self._count(finite, near)
+        if not finite.all():
+            logits = torch.where(finite[:, None], logits, torch.nan)
+        if self.paused:
+            return logits
+        for sample, label, row, good in zip(x, logits.argmax(dim=1).tolist(), logits, accepted, strict=True):
             if good:
-                self.memory.add(sample, label)
-        self._progress += sum(accepted)
-        self._warn_where_all_are_far(near)
-        if not all(accepted):
-            self.counters["rejected_samples"] += len(accepted) - sum(accepted)
-            logits[~finite] = torch.nan
+                self.store(sample, label, row)
+        self._advance(sum(accepted))
         return logits
 
-    def _warn_where_all_are_far(self, near: Tensor) -> None:
-        """Say once that nothing is learned, when as many samples as an interval has were too far in a row."""
-        self._far = self._far + len(near) if not near.any() else 0
-        if self._far >= self.interval and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"the last {self._far} samples were answered but not learned from: they are beyond `reach` "
-                "times the amplitude that the model was trained on. Are they scaled as in training?",
-                RuntimeWarning,
-                stacklevel=7,
+    def _advance(self, accepted: int) -> None:
+        schedule = self.schedule
+        schedule.progress += accepted
+        if schedule.pending is not None:
+            schedule.pending.countdown -= accepted
+            if schedule.pending.countdown == 0:
+                self._take_effect()
+        if schedule.progress == self.interval:
+            schedule.progress = 0
+            self._read_update()
+
+    def _read_update(self) -> None:
+        if len(self.memory) == 0:
+            self.counters["skipped_updates"] += 1
+            return
+        x = self.batch().to(self.backbone.device, self.backbone.dtype)
+        before = Value(self.tensors, self.descent.moments).clone()
+        draft = self.made("draft", self.make_draft)
+        job = partial(self._work_out, draft, before, x, _autocast_settings(x.device.type))
+        try:
+            self.schedule.pending = Pending(job, self.delay, self.executor if self.delay else None)
+        except BaseException:
+            self.counters["rejected_updates"] += 1
+            raise
+        if self.delay == 0:
+            self._take_effect()
+
+    def _work_out(
+        self, draft: Draft, before: Value, x: Tensor, autocast: dict[str, Any] | None
+    ) -> Value | None:
+        """What an update makes of a value; None where it is not finite."""
+        with torch.inference_mode(False), torch.autocast(**(autocast or {"device_type": "cpu", "enabled": False})):
+            draft.load(before)
+            self.learn(draft, x)
+        value = draft.value()
+        return value if value.is_finite() else None
+
+    def make_draft(self) -> Draft:
+        """What updates are worked out on."""
+        return Draft(self.backbone, self.descent.shapes, self.make_optimizer)
+
+    def _take_effect(self) -> None:
+        pending, self.schedule.pending = self.schedule.pending, None
+        assert pending is not None
+        try:
+            value, waited = pending.result()
+        except BaseException:
+            self.counters["rejected_updates"] += 1
+            raise
+        self.waits += waited
+        if value is None:
+            self.counters["rejected_updates"] += 1
+            self.memory.clear()
+            self._warn_of_rejected_updates()
+            return
+        copy_all(self.tensors, value.tensors)
+        self.descent.moments = value.moments
+        self.counters["updates"] += 1
+        self._rejected_updates_in_a_row = 0
+
+    def _count(self, finite: Tensor, near: Tensor) -> None:
+        far = int((finite & ~near).sum())
+        self.reject(int((~finite).sum()), len(finite))
+        self.counters["unlearned_samples"] += far
+        self._unlearned_in_a_row = self._unlearned_in_a_row + far if far == len(finite) else 0
+        if self._unlearned_in_a_row >= self.interval:
+            self.warn(
+                "unlearned_samples",
+                f"the last {self._unlearned_in_a_row} samples were answered but not learned from: they are beyond "
+                "`reach` times what the model was trained on. Are they scaled as in training?",
             )
 
-    def _check_state(self, state: dict[str, Any]) -> None:
-        super()._check_state(state)
-        if not isinstance(state["progress"], int) or not 0 <= state["progress"] < self.interval:
-            raise ValueError(
-                f"the state is {state['progress']!r:.40} samples into an interval, "
-                f"which has {self.interval} here: give the method the interval it was saved with"
+    def _warn_of_rejected_updates(self) -> None:
+        self._rejected_updates_in_a_row += 1
+        if self._rejected_updates_in_a_row >= REJECTED_IN_A_ROW:
+            self.warn(
+                "rejected_updates",
+                f"the last {self._rejected_updates_in_a_row} updates were undone, for they were not finite: "
+                "nothing is learned. A smaller lr or a wider dtype may help",
             )
+
+    def _make_reach(self) -> Callable[..., tuple[Tensor, Tensor]]:
+        module = self.made("answering", self.answering_module)
+        if not batch_norms(module) or math.isinf(self.reach):
+            return _all_near
+        return Reach(module, self.backbone.module, self.reach).look
+
+    def _finish(self) -> None:
+        if self.schedule.pending is not None:
+            self.waits += self.schedule.pending.result()[1]
+
+    def _cancel(self) -> None:
+        if self.schedule.pending is not None:
+            self.schedule.pending = None
+            self._made.pop("draft", None)  # a thread may still be at work on it
 
     def _load(self, state: dict[str, Any]) -> None:
         super()._load(state)
+        schedule = self.schedule
+        if type(schedule.progress) is not int or not 0 <= schedule.progress < self.interval:
+            raise ValueError(f"it is {schedule.progress!r:.40} samples into an interval of {self.interval}")
+        if schedule.pending is not None:
+            self._check_pending(schedule.pending)
         if len(self.memory) and not self.memory.inputs().is_floating_point():
             raise ValueError(f"its memory holds samples of {self.memory.inputs().dtype}")
 
-    def _update(self) -> None:
-        inputs = self.memory.inputs()
-        device = next(iter(self._adapted.values())).device
-        x = inputs.to(device, self._dtype(inputs.dtype))
-        if not self._attempt(lambda: self.learn(x)):
-            self.memory.clear()
+    def _check_pending(self, pending: Pending) -> None:
+        if type(pending.countdown) is not int or not 0 < pending.countdown <= self.delay:
+            raise ValueError(f"its pending update is due in {pending.countdown!r:.40} samples")
+        value, _ = pending.result()
+        if value is None:
+            return
+        if value.tensors.keys() != self.tensors.keys() or any(
+            not isinstance(t, Tensor) or t.shape != self.tensors[name].shape for name, t in value.tensors.items()
+        ):
+            raise ValueError("its pending update is of another model")
+        self.descent.check(value.moments)
+
+
+def _all_near(predict: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    return predict(x), torch.ones(len(x), dtype=torch.bool, device=x.device)
+
+
+def _autocast_settings(device: str) -> dict[str, Any] | None:
+    if not torch.is_autocast_enabled(device):
+        return None
+    return {"device_type": device, "dtype": torch.get_autocast_dtype(device), "cache_enabled": False}

@@ -1,121 +1,165 @@
-"""The norm layers of a model: finding them, what of them adapts, and the mode they run in."""
+"""The norm layers of a model: finding them, what of them adapts, and which statistics they normalise with.
+
+What changes a layer here changes it for good: it is used on modules that a method has made for itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from ..nn import IABN1d, IABN2d, IABN3d, kernels
 from ..nn.iabn import PLAIN_FORWARDS
-from .base import checked_module
-from .swap import SwappedForward
 
-NormLayers = dict[str, _BatchNorm]
-
-
-def find_norm_layers(model: nn.Module) -> NormLayers:
-    """The BatchNorm layers (IABN among them) of `model`, by name; none where it has none."""
-    named = checked_module(model).named_modules()
-    return {name: module for name, module in named if isinstance(module, _BatchNorm)}
+IABN = (IABN1d, IABN2d, IABN3d)
+NORM_LAYERS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _InstanceNorm)
 
 
-def norm_layers(model: nn.Module, *, running: bool = False) -> NormLayers:
-    """The BatchNorm layers of a model that is to be adapted through them.
+def norm_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """Every norm layer of `model` by name: BatchNorm (IABN among it), LayerNorm, GroupNorm, RMSNorm, InstanceNorm.
 
-    Args:
-        model: Any module.
-        running: Require running statistics.
+    `LayerNorm2d` and the like count, for they are subclasses.
+    """
+    return {name: module for name, module in model.named_modules() if isinstance(module, NORM_LAYERS)}
+
+
+def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
+    """The BatchNorm layers (IABN among them) of `model`, by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
+
+
+def affine_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """The scales and shifts of the norm layers, by their names in the model; a shared one comes once.
 
     Raises:
-        ValueError: There are none, or one keeps no running statistics where they are required.
+        ValueError: There are none; the message names methods that need none.
     """
-    layers = find_norm_layers(model)
+    found = _named(model, norm_layers(model), "_parameters")
+    if not found:
+        raise ValueError(
+            f"{type(model).__name__} has no norm layer with affine parameters to adapt: "
+            "use Source, LAME or CoTTA, which work on any model"
+        )
+    return found
+
+
+def running_statistics(model: nn.Module) -> dict[str, Tensor]:
+    """The running statistics of the BatchNorm layers, by their names in the model.
+
+    Raises:
+        ValueError: There is no BatchNorm layer, or one keeps no running statistics.
+    """
+    layers = batch_norms(model)
     if not layers:
         raise ValueError(
             f"{type(model).__name__} has no BatchNorm layer to adapt: use Source, LAME or CoTTA, "
             "which work on any model"
         )
     for name, layer in layers.items():
-        if running and layer.running_mean is None:
+        if layer.running_mean is None:
             raise ValueError(
                 f"layer {name!r} keeps no running statistics (track_running_stats=False) to move"
             )
-    return layers
+    return _named(model, layers, "_buffers")
 
 
-def affine_parameters(layers: NormLayers) -> dict[str, Tensor]:
-    """The scales and shifts of the layers, by their names in the model; one that layers share comes once."""
+def norm_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """All that adapts in norm layers: affine parameters, and the running statistics of BatchNorm layers.
+
+    A model without BatchNorm has affine parameters only; one without any norm layer is refused.
+    """
+    statistics = running_statistics(model) if batch_norms(model) else {}
+    affine = _named(model, norm_layers(model), "_parameters") if statistics else affine_parameters(model)
+    return affine | statistics
+
+
+def all_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter of the model."""
+    return dict(model.named_parameters())
+
+
+def nothing(model: nn.Module) -> dict[str, Tensor]:
+    """No tensor at all: for methods that leave the model as it is."""
+    return {}
+
+
+def move_statistics(layers: Iterable[_BatchNorm], momentum: float) -> None:
+    """Let the next passes normalise with the batch's statistics and move the running ones by `momentum`."""
+    for layer in layers:
+        layer.training, layer.momentum = True, momentum
+
+
+def hold_statistics(layers: Iterable[_BatchNorm]) -> None:
+    """Let the next passes normalise with the running statistics and leave them as they are."""
+    for layer in layers:
+        layer.training = False
+
+
+def use_batch_statistics(model: nn.Module) -> nn.Module:
+    """Make every BatchNorm layer normalise with the batch's statistics from now on, the running ones untouched.
+
+    A layer that gets a single value per channel has no batch statistics and keeps to the running ones.
+    """
+    for layer in batch_norms(model).values():
+        layer.forward = partial(_normalize_by_batch, layer, layer.__dict__.get("forward"))
+    return model
+
+
+def narrow(dtype: torch.dtype | None) -> bool:
+    """Whether a step of learning would be lost in this dtype."""
+    return dtype in (torch.float16, torch.bfloat16)
+
+
+def holds_own_dtype(layer: nn.Module) -> bool:
+    """Whether a layer must be told to run in its own tensors' dtype; BatchNorm layers take any input."""
+    return isinstance(layer, NORM_LAYERS) and not isinstance(layer, _BatchNorm)
+
+
+def run_in_own_dtype(layer: nn.Module, x: Tensor) -> Tensor:
+    """A norm layer's forward in its tensors' dtype, the answer in the input's."""
+    dtype = next((p.dtype for p in layer.parameters()), x.dtype)
+    answer: Tensor = type(layer).forward(layer, x.to(dtype))
+    return answer.to(x.dtype)
+
+
+def is_norm_tensor(model: nn.Module, name: str) -> bool:
+    """Whether a tensor, by its name in the model, belongs to a norm layer."""
+    return isinstance(model.get_submodule(name.rpartition(".")[0]), NORM_LAYERS)
+
+
+def describe_layers(model: nn.Module, tensors: Iterable[str]) -> dict[str, str]:
+    """What kind of layer each is that has one of these tensors: `IABN2d(alpha=4, correction=0)`."""
+    owners = dict.fromkeys(name.rpartition(".")[0] for name in tensors)
+    return {owner: _kind(model.get_submodule(owner)) for owner in owners}
+
+
+def _kind(module: nn.Module) -> str:
+    settings = [f"{key}={getattr(module, key):g}" for key in ("alpha", "correction") if hasattr(module, key)]
+    return type(module).__name__ + (f"({', '.join(settings)})" if settings else "")
+
+
+def _named(model: nn.Module, layers: dict[str, nn.Module], kind: str) -> dict[str, Tensor]:
     named: dict[int, tuple[str, Tensor]] = {}
     for layer, module in layers.items():
-        for key, p in module.named_parameters(recurse=False):
-            named.setdefault(id(p), (_join(layer, key), p))
+        for key, tensor in getattr(module, kind).items():
+            if tensor is not None:
+                named.setdefault(id(tensor), (f"{layer}.{key}" if layer else key, tensor))
     return dict(named.values())
 
 
-def running_statistics(layers: NormLayers) -> dict[str, Tensor]:
-    """The running statistics of the layers, by their names in the model."""
-    return {
-        _join(layer, key): b
-        for layer, module in layers.items()
-        for key, b in module.named_buffers(recurse=False)
-    }
-
-
-def batch_statistics(layers: NormLayers) -> SwappedForward:
-    """Inside `with`, the layers normalise with the statistics of the batch, their running ones untouched.
-
-    A layer that gets a single value a channel has no batch statistics and keeps to the running ones.
-    """
-    return SwappedForward(layers, partial(_normalize_by_batch, layers))
-
-
-@contextmanager
-def moving_statistics(layers: NormLayers, momentum: float) -> Iterator[None]:
-    """Put the layers, and only them, in train mode, so that a pass moves their running statistics."""
-    kept = [layer.momentum for layer in layers.values()]
-    for layer in layers.values():
-        layer.training, layer.momentum = True, momentum
-    try:
-        yield
-    finally:
-        for layer, own in zip(layers.values(), kept, strict=True):
-            layer.training, layer.momentum = False, own
-
-
-@contextmanager
-def gradients_for(model: nn.Module, learned: Iterable[Tensor]) -> Iterator[None]:
-    """Let `learned` have gradients and no other parameter of `model`; then restore flags and drop gradients.
-
-    The `.grad` that the caller may have left on a parameter comes back too.
-    """
-    kept = [(p, p.requires_grad, p.grad) for p in model.parameters()]
-    chosen = {id(p) for p in learned}
-    for p, _, _ in kept:
-        p.requires_grad_(id(p) in chosen)
-        p.grad = None
-    try:
-        with torch.enable_grad():
-            yield
-    finally:
-        for p, flag, grad in kept:
-            p.requires_grad_(flag)
-            p.grad = grad
-
-
-def _normalize_by_batch(layers: NormLayers, name: str, own: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    layer = layers[name]
+def _normalize_by_batch(layer: _BatchNorm, patched: Callable[[Tensor], Tensor] | None, x: Tensor) -> Tensor:
     layer._check_input_dim(x)
-    if getattr(own, "func", own) not in PLAIN_FORWARDS:
-        return _own_forward_by_batch(layer, own, x)
+    if patched is not None or type(layer).forward not in PLAIN_FORWARDS:
+        return _own_forward_by_batch(layer, patched or partial(type(layer).forward, layer), x)
     if x.numel() == x.shape[1] and layer.running_mean is not None:
         return F.batch_norm(x, layer.running_mean, layer.running_var, layer.weight, layer.bias, eps=layer.eps)
-    if isinstance(layer, (IABN1d, IABN2d, IABN3d)):
+    if isinstance(layer, IABN):
         return kernels.iabn(
             x,
             None,
@@ -140,7 +184,3 @@ def _own_forward_by_batch(layer: _BatchNorm, own: Callable[[Tensor], Tensor], x:
         return own(x)
     finally:
         layer._buffers.update(kept)
-
-
-def _join(layer: str, key: str) -> str:
-    return f"{layer}.{key}" if layer else key

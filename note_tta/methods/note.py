@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import nullcontext
-
+import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
 from ..memory import PBRS, Memory
-from .base import Stateful
+from .backbone import Backbone, Output
+from .draft import Draft
 from .interval import IntervalMethod
-from .norm import affine_parameters, gradients_for, moving_statistics, norm_layers, running_statistics
+from .norm import IABN, batch_norms, norm_tensors
 from .objectives import entropy
+from .settings import check_count, check_rate, check_share
 
 
 class NOTE(IntervalMethod):
@@ -22,7 +20,8 @@ class NOTE(IntervalMethod):
 
     An update is one pass over the memory with the norm layers in train mode, so that their running statistics
     move by `momentum`, and one Adam step on their affine parameters to make the entropy smaller. Nothing else
-    of the model changes.
+    of the model changes. A model with LayerNorm, GroupNorm or RMSNorm has no running statistics to move: there
+    the step is all (ours; the paper leaves such models open).
 
     The paper's ablations are constructions of the same parts (`bn`: a model trained with BatchNorm, `iabn`:
     one trained with IABN)::
@@ -36,21 +35,23 @@ class NOTE(IntervalMethod):
         IABN*+PBRS    NOTE(convert_iabn(bn))
 
     Args:
-        model: A model with BatchNorm layers, best converted by `convert_iabn`.
+        model: A model with norm layers, best converted by `convert_iabn`.
         memory: Where samples wait for the update; None is `PBRS(64)`.
         interval: Samples between two updates.
         momentum: How far the running statistics move at an update.
         lr: Adam's learning rate.
         weight_decay: Adam's weight decay. The authors' CIFAR runs have 5e-4; as they also average the entropy
             over the classes, theirs is this one at 5e-4 times the number of classes.
-        reach: How many times the source's amplitude a sample may have, where it enters the first norm layer,
-            to be learned from. Beyond it, it is answered, counted in `rejected_samples` and not learned from.
+        warm_start: Let the source's statistics weigh as so many updates: the i-th update then moves them by
+            max(momentum, 1 / (warm_start + i)), so that they start fast and end calm. None is the paper's.
+        learn_from: How many of the memory's samples an update looks at, drawn anew each time; None is all.
+        reach: How far beyond what the source had in a channel a sample may lie, where it enters the first
+            BatchNorm layer, to be learned from. Beyond it, it is answered and counted in `unlearned_samples`.
             What valid inputs have was measured (docs/guarantees.md). `math.inf` switches this off.
-        min_classes: Learn only while the memory holds at least so many classes' worth of predictions (the
-            exponential of their entropy), and count the update in `rejected_updates` otherwise. 1, the
-            paper's NOTE, always learns; 2 or more keeps a stream of nothing but noise, all of it called one
-            class, from carrying the statistics away. A stream that starts with one long class is then
-            learned from only when the next one comes.
+        delay: Let an update take effect so many samples after it was read, computed meanwhile, so that no call
+            waits for it; 0 is the paper's.
+        executor: How a delayed update is computed; it makes no difference to the answers.
+        output: The key, index or callable that takes the logits out of what the model returns.
 
     Example:
         >>> import torch, note_tta as tta
@@ -62,63 +63,78 @@ class NOTE(IntervalMethod):
         NOTE(Sequential)
           adapts:   1 IABN2d layers, 16 parameters (0.511 % of the model's 3,130)
           memory:   PBRS(64 of 64 held)
-          counters: samples 100, updates 1, rejected_samples 0, rejected_updates 0
+          counters: samples 100, updates 1, rejected_samples 0, unlearned_samples 0, ...
     """
+
+    title = "NOTE"
+    citation = "Gong et al., NeurIPS 2022"
+    needs_norm = "any"
+    passes = "2 / 1"
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | Backbone,
         memory: Memory | None = None,
         *,
         interval: int = 64,
         momentum: float = 0.01,
         lr: float = 1e-4,
         weight_decay: float = 0.0,
+        warm_start: int | None = None,
+        learn_from: int | None = None,
         reach: float = 5.0,
-        min_classes: float = 1.0,
+        delay: int = 0,
+        executor: str = "thread",
+        output: Output = None,
     ) -> None:
-        if not 0 <= momentum <= 1:
-            raise ValueError(f"momentum must be in [0, 1], got {momentum}")
-        if not lr > 0:
-            raise ValueError(f"lr must be greater than 0, got {lr}")
-        if not min_classes >= 1:
-            raise ValueError(f"min_classes must be at least 1, got {min_classes}")
-        self._layers = norm_layers(model, running=True)
-        self._affine = list(affine_parameters(self._layers).values())
-        self.momentum = momentum
-        self.min_classes = min_classes
-        adapted = affine_parameters(self._layers) | running_statistics(self._layers)
-        self._optimizer = Adam(self._affine, lr=lr, weight_decay=weight_decay) if self._affine else None
-        parts: dict[str, Stateful] = {} if self._optimizer is None else {"optimizer": self._optimizer}
-        memory = PBRS(64) if memory is None else memory
-        super().__init__(model, self._layers, adapted, memory, interval, reach, parts)
+        check_share("momentum", momentum)
+        check_rate("lr", lr)
+        check_rate("weight_decay", weight_decay, zero=True)
+        if warm_start is not None:
+            check_count("warm_start", warm_start, 0)
+        if learn_from is not None:
+            check_count("learn_from", learn_from, 1)
+        super().__init__(
+            model,
+            norm_tensors,
+            PBRS(64) if memory is None else memory,
+            interval=interval,
+            reach=reach,
+            delay=delay,
+            executor=executor,
+            output=output,
+        )
+        self.momentum, self.lr, self.weight_decay = momentum, lr, weight_decay
+        self.warm_start, self.learn_from = warm_start, learn_from
+        layers = batch_norms(self.backbone.module).values()
+        if layers and not any(isinstance(layer, IABN) for layer in layers):
+            self.warn(
+                "no IABN",
+                "this model has BatchNorm and no IABN, so this is the paper's PBRS-only ablation: "
+                "tta.NOTE(tta.convert_iabn(model)) is NOTE",
+            )
 
-    def learn(self, x: Tensor) -> None:
-        """Move the running statistics and take one step on the entropy of the memory's samples.
+    def make_optimizer(self, learned: list[Tensor]) -> Adam:
+        """Adam over the affine parameters."""
+        return Adam(learned, lr=self.lr, weight_decay=self.weight_decay)
+
+    def batch(self) -> Tensor:
+        """The memory's samples, or `learn_from` of them."""
+        inputs = self.memory.inputs()
+        if self.learn_from is None or self.learn_from >= len(inputs):
+            return inputs
+        return inputs[torch.randperm(len(inputs), generator=self.memory.generator)[: self.learn_from]]
+
+    def learn(self, draft: Draft, x: Tensor) -> None:
+        """One pass over `x` with moving statistics, one step on the entropy.
 
         A single sample has no statistics to move to; the step is taken all the same.
         """
-        moving = moving_statistics(self._layers, self.momentum) if len(x) > 1 else nullcontext()
-        with gradients_for(self.model, self._affine):
-            with moving:
-                loss = entropy(self.model(x))
-            if self._optimizer is not None:
-                loss.backward()
-                self._optimizer.step()
+        draft.step(entropy(draft.predict(x, momentum=self.current_momentum() if len(x) > 1 else None)))
 
-    def _update(self) -> None:
-        if self.min_classes > 1 and effective_classes(self.memory.labels()) < self.min_classes:
-            self.counters["rejected_updates"] += 1
-        else:
-            super()._update()
+    def current_momentum(self) -> float:
+        """How far the statistics move at the next update."""
+        if self.warm_start is None:
+            return self.momentum
+        return max(self.momentum, 1 / (self.warm_start + self.counters["updates"] + 1))
 
-
-def effective_classes(labels: Sequence[int]) -> float:
-    """How many equally frequent classes would have the entropy of these labels.
-
-    Example:
-        >>> effective_classes([3, 3, 3, 3]), round(effective_classes([0, 1, 0, 1]), 6)
-        (1.0, 2.0)
-    """
-    shares = [count / len(labels) for count in Counter(labels).values()]
-    return math.exp(-sum(share * math.log(share) for share in shares))

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import nn
 
-from .batch_learner import BatchLearner
-from .objectives import entropy
+from .backbone import Backbone, Output
+from .norm import IABN, batch_norms
+from .tent import TENT
 
 
-class NOTEIID(BatchLearner):
-    """The paper's NOTE*: IABN over test-batch statistics, learning from each batch, without a memory.
+class NOTEIID(TENT):
+    """The paper's NOTE*, which is TENT on a model with IABN: no memory, one Adam step per batch.
 
     Where samples are known to be i.i.d. the batch is as good as PBRS's memory and fresher, and the learning
-    rate can be ten times NOTE's. Give it a model with IABN (`convert_iabn`).
+    rate can be ten times NOTE's. A model without IABN is refused: on it this would be TENT.
     """
 
-    def loss(self, logits: Tensor) -> Tensor:
-        """Entropy of the predictions."""
-        return entropy(logits)
+    title = "NOTE*"
+    citation = "Gong et al., NeurIPS 2022"
+    needs_norm = "IABN"
+
+    def __init__(
+        self,
+        model: nn.Module | Backbone,
+        *,
+        lr: float = 1e-3,
+        optimizer: str = "adam",
+        output: Output = None,
+    ) -> None:
+        super().__init__(model, lr=lr, optimizer=optimizer, output=output)
+        if not any(isinstance(layer, IABN) for layer in batch_norms(self.backbone.module).values()):
+            raise ValueError(
+                f"{type(model).__name__} has no IABN layer, and NOTE* without IABN is TENT: "
+                "convert the model with convert_iabn, or use TENT"
+            )

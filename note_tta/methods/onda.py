@@ -2,36 +2,60 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from ..memory import FIFO
+from .backbone import Backbone, Output
+from .draft import Draft
 from .interval import IntervalMethod
-from .norm import moving_statistics, norm_layers, running_statistics
+from .norm import running_statistics
+from .settings import check_share
 
 
 class ONDA(IntervalMethod):
-    """Answer with running statistics, which move towards those of every ten samples (Mancini et al., 2018).
+    """Answer with running statistics, which move towards those of every ten samples.
 
     Args:
         model: A model with BatchNorm layers.
-        interval: Samples between two moves, and the samples a move looks at.
+        interval: Samples between two moves, and the samples that a move looks at.
         momentum: How far the statistics move.
-        reach: As in `NOTE`: samples of a far larger amplitude than the source's are not learned from.
+        reach: As in `NOTE`: samples far beyond what the source had are not learned from.
+        delay: As in `NOTE`.
+        executor: As in `NOTE`.
+        output: As in `NOTE`.
     """
 
-    def __init__(
-        self, model: nn.Module, *, interval: int = 10, momentum: float = 0.1, reach: float = 5.0
-    ) -> None:
-        if not 0 <= momentum <= 1:
-            raise ValueError(f"momentum must be in [0, 1], got {momentum}")
-        self._layers = norm_layers(model, running=True)
-        self.momentum = momentum
-        adapted = running_statistics(self._layers)
-        super().__init__(model, self._layers, adapted, FIFO(interval), interval, reach)
+    title = "ONDA"
+    citation = "Mancini et al., IROS 2018"
+    needs_norm = "batch"
+    passes = "2"
 
-    def learn(self, x: Tensor) -> None:
+    def __init__(
+        self,
+        model: nn.Module | Backbone,
+        *,
+        interval: int = 10,
+        momentum: float = 0.1,
+        reach: float = 5.0,
+        delay: int = 0,
+        executor: str = "thread",
+        output: Output = None,
+    ) -> None:
+        check_share("momentum", momentum)
+        memory = FIFO(max(interval, 1) if isinstance(interval, int) else 1)
+        super().__init__(
+            model,
+            running_statistics,
+            memory,
+            interval=interval,
+            reach=reach,
+            delay=delay,
+            executor=executor,
+            output=output,
+        )
+        self.momentum = momentum
+
+    def learn(self, draft: Draft, x: Tensor) -> None:
         """Move the running statistics towards those of the latest samples."""
         if len(x) > 1:
-            with torch.no_grad(), moving_statistics(self._layers, self.momentum):
-                self.model(x)
+            draft.predict(x, momentum=self.momentum)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor
 
-from .batch_learner import BatchLearner
+from .batch import BatchMethod
+from .objectives import pseudo_label_loss
 
 
-class PL(BatchLearner):
-    """Test-batch statistics, and one Adam step a batch towards the predicted labels (Lee, 2013)."""
+class PL(BatchMethod):
+    """Test-batch statistics, and one Adam step per batch towards the predicted labels."""
 
-    def loss(self, logits: Tensor) -> Tensor:
+    title = "PL"
+    citation = "Lee, ICML workshop 2013"
+
+    def objective(self, logits: Tensor) -> Tensor:
         """Cross-entropy to the predicted labels."""
-        return F.cross_entropy(logits, logits.argmax(dim=1))
+        return pseudo_label_loss(logits)

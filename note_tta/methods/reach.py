@@ -4,101 +4,79 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .norm import NormLayers
-from .swap import SwappedForward
+from .norm import batch_norms
+
+EXTENT = 3.0
+"""Standard deviations around the mean that count as what the source had in a channel."""
 
 
 class Reach:
-    """Compares each sample, where it enters the first norm layer that runs, with what the source held there.
+    """Compares each sample, where it enters the first BatchNorm layer that runs, with what the source had there.
 
     Running statistics take in squares: one sample of a thousand times the usual amplitude weighs as much as a
-    million others, and a momentum of 0.01 takes long to forget it. So a sample is learned from only if its
-    amplitude is at most `limit` times the source's. The amplitude is the root mean square over channels and
-    positions; the source's follows from the layer's running statistics at construction, so that nothing the
-    stream does moves the bound.
+    million others, and a momentum of 0.01 takes long to forget it. So a sample is learned from only if in
+    every channel its amplitude (the root mean square over positions) is at most `limit` times what the source
+    had: its mean's size and three standard deviations.
 
     Args:
-        layers: The norm layers of the model, with the running statistics of the source.
+        module: The module that answers; it gets hooks.
+        source: A module of the same structure with the source's statistics.
         limit: The bound; infinity lets everything through.
     """
 
-    def __init__(self, layers: NormLayers, limit: float) -> None:
-        if not limit > 0:
-            raise ValueError(f"reach must be greater than 0, got {limit}")
-        self._bounds = {name: limit * _source_amplitude(layer) for name, layer in layers.items()}
-        self._watched = SwappedForward(layers, self._look)
-        self._layers = layers
-        self._first: str | None = None
-        self._near: Tensor | None = None
+    def __init__(self, module: nn.Module, source: nn.Module, limit: float) -> None:
+        self._bounds = {name: limit * source_extent(layer) for name, layer in batch_norms(source).items()}
+        self._hooks = {
+            name: layer.register_forward_pre_hook(partial(self._catch, name))
+            for name, layer in batch_norms(module).items()
+        }
+        self._caught: tuple[str, Tensor] | None = None
 
-    def near(self, predict: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """The answers to `x`, and one truth value a sample: whether it is near enough.
-
-        Args:
-            predict: Runs the model.
-            x: Samples.
-        """
-        answers, rows = self._watch(predict, x)
+    def look(self, predict: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        """The answers to `x`, and for each sample whether it is near enough to be learned from."""
+        answers, rows = self._look(predict, x)
         if len(rows) == len(x):
             return answers, rows
         if len(x) == 1 or rows.all():
             return answers, rows.all().expand(len(x))
         # The model folds another axis into the batch: whose row is whose is not to be seen, ask each alone.
-        alone = [self._watch(predict, sample[None])[1].all() for sample in x]
+        alone = [self._look(predict, sample[None])[1].all() for sample in x]
         return answers, torch.stack(alone)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The bounds, which a model that has adapted since can no longer tell."""
-        return {"bounds": dict(self._bounds)}
+    def _look(self, predict: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        self._caught = None
+        answers = predict(x)
+        caught, self._caught = self._caught, None
+        if caught is None:
+            return answers, torch.ones(len(x), dtype=torch.bool, device=x.device)
+        name, seen = caught
+        for other in [other for other in self._hooks if other != name]:
+            self._hooks.pop(other).remove()
+        return answers, near(seen, self._bounds[name])
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over the bounds of a saved state."""
-        bounds = state.get("bounds") if isinstance(state, dict) else None
-        if (
-            not isinstance(bounds, dict)
-            or bounds.keys() != self._bounds.keys()
-            or not all(isinstance(bound, float) and bound > 0 for bound in bounds.values())
-        ):
-            raise ValueError("its bounds of the samples to learn from do not fit the model's layers")
-        self._bounds = dict(bounds)
-
-    def _watch(self, predict: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """The answers to `x`, and of each row of the first layer that runs whether it is near."""
-        self._near = None
-        with self._watched:
-            answers = predict(x)
-        if self._first is not None and len(self._layers) > 1:
-            self._layers = {self._first: self._layers[self._first]}
-            self._watched = SwappedForward(self._layers, self._look)
-        rows = torch.ones(len(x), dtype=torch.bool, device=x.device) if self._near is None else self._near
-        self._near = None
-        return answers, rows
-
-    def _look(self, name: str, own: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """The layer's own pass, after a look at what the first one that runs is given."""
-        if self._near is None:
-            self._first = name
-            self._near = _amplitudes(x) <= self._bounds[name]
-        return own(x)
+    def _catch(self, name: str, _: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if self._caught is None:
+            self._caught = (name, inputs[0])
 
 
-def _amplitudes(x: Tensor) -> Tensor:
-    """The root mean square of each sample `[B, ...]`."""
-    x = x.detach().flatten(1)
-    x = x if x.dtype == torch.float64 else x.float()
-    length: Tensor = torch.linalg.vector_norm(x, dim=1)
-    return length / math.sqrt(max(x.shape[1], 1))
+def near(x: Tensor, bounds: Tensor) -> Tensor:
+    """Which rows of `[B, C, ...]` have in every channel an amplitude within its bound."""
+    x = x.detach() if x.dtype.itemsize >= 4 else x.detach().float()
+    amplitude = x.abs() if x.ndim == 2 else torch.linalg.vector_norm(x.flatten(2), dim=2)
+    size = math.sqrt(max(x.shape[2:].numel(), 1))
+    return (amplitude <= size * bounds.to(amplitude)).all(dim=1)
 
 
-def _source_amplitude(layer: _BatchNorm) -> float:
-    """The root mean square that the source's samples had, as the layer's running statistics tell it."""
+def source_extent(layer: _BatchNorm) -> Tensor:
+    """How large the source's samples were in each channel, as the layer's running statistics tell it."""
     if layer.running_mean is None or layer.running_var is None:
-        return math.inf
-    power = layer.running_var.double() + layer.running_mean.double().square()
-    return math.sqrt(float(power.mean()) + layer.eps)
+        return torch.tensor(math.inf)
+    deviation = torch.sqrt(layer.running_var.double() + layer.eps)
+    return layer.running_mean.double().abs() + EXTENT * deviation

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from .base import Method
+from .backbone import Backbone, Output
+from .method import Method
+from .norm import nothing
 
 
 class Source(Method):
@@ -19,9 +21,12 @@ class Source(Method):
         torch.Size([3, 2])
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
+    title = "Source"
+    batch_free = True
+
+    def __init__(self, model: nn.Module | Backbone, *, output: Output = None) -> None:
+        super().__init__(model, nothing, output=output)
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer a batch."""
-        return self._finite(self._predict(x))
+        return self.all_finite(self.predict(x))

@@ -1,15 +1,121 @@
-"""Saved states looked at before they are taken over: a damaged or crafted one must not come in."""
+"""States looked at before they are taken over: another model's, a damaged or a crafted one must not come in."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-_MOMENTS = {"Adam": {"step", "exp_avg", "exp_avg_sq"}, "SGD": {"momentum_buffer"}}
+if TYPE_CHECKING:
+    from .method import Method
+    from .wrapper import Wrapper
+
+Moments = dict[int, dict[str, Any]]
+
+VERSION = 2
+"""The format of states. Every version since 2, which came with 0.2, is read."""
+
+KEYS = ("version", "method", "settings", "fingerprint", "layers", "model", "parts", "counters", "paused")
+
+
+NOT_SETTINGS = ("model", "output", "executor")
+"""Keywords that say how a method is attached or computed, not what it does: a state says nothing of them."""
+
+
+def plain_settings(thing: object) -> dict[str, Any]:
+    """The keywords of an object's constructor with the plain values that it keeps under the same names."""
+    names = inspect.signature(type(thing)).parameters
+    values = {name: getattr(thing, name) for name in names if name not in NOT_SETTINGS and hasattr(thing, name)}
+    return {name: value for name, value in values.items() if _is_plain(value)}
+
+
+def check(state: Any, method: Method) -> None:
+    """Refuse a state that is not of this method on this model; the message names what differs."""
+    own = type(method).__name__
+    if isinstance(state, dict) and "progress" in state and "version" not in state:
+        raise ValueError(
+            f"this state of {state.get('method')} was saved by version 0.1, which did not say what model it "
+            "belongs to: let the method start anew and save it again"
+        )
+    if not isinstance(state, dict) or not state.keys() >= set(KEYS):
+        raise ValueError(f"not a state of {own}: expected a dict made by its state_dict()")
+    _check_version(state["version"])
+    if state["method"] != own:
+        raise ValueError(f"the state is of {state['method']!s:.60}, this method is {own}")
+    here = method.backbone
+    _check_layers(state["layers"], here.layers)
+    if state["fingerprint"] != here.fingerprint:
+        raise ValueError(
+            f"the state belongs to another model: the weights it was learned on have the fingerprint "
+            f"{state['fingerprint']!s:.40}, this model's have {here.fingerprint}"
+        )
+    for what, keys in (("model", method.tensors), ("parts", method._parts), ("counters", method.counters)):
+        if not isinstance(state[what], dict) or state[what].keys() != keys.keys():
+            raise ValueError(f"the state's {what} does not fit: expected the keys {sorted(keys)[:6]}…")
+    for name, tensor in method.tensors.items():
+        other = state["model"][name]
+        if not isinstance(other, Tensor) or other.shape != tensor.shape or other.dtype != tensor.dtype:
+            raise ValueError(f"the state's {name} does not fit a tensor of shape {tuple(tensor.shape)}")
+    if not all(type(count) is int and count >= 0 for count in state["counters"].values()):
+        raise ValueError(f"not a state of {own}: its counters are {state['counters']!r:.80}")
+    _check_settings(state["settings"], plain_settings(method))
+
+
+def check_wrapper(state: Any, wrapper: Wrapper) -> None:
+    """Refuse a state that is not of this wrapper; the inner state is looked at by the inner method."""
+    own = type(wrapper).__name__
+    if not isinstance(state, dict) or not state.keys() >= {"version", "method", "settings", "parts", "inner"}:
+        raise ValueError(f"not a state of {own}: expected a dict made by its state_dict()")
+    _check_version(state["version"])
+    if state["method"] != own:
+        raise ValueError(f"the state is of {state['method']!s:.60}, this method is {own}")
+    if not isinstance(state["parts"], dict) or state["parts"].keys() != wrapper._parts.keys():
+        raise ValueError(f"the state's parts does not fit: expected the keys {sorted(wrapper._parts)[:6]}…")
+    _check_settings(state["settings"], plain_settings(wrapper))
+
+
+def check_finite(state: Any, like: Any) -> None:
+    """Refuse tensors that are not finite, or that claim more memory than stands behind them.
+
+    Args:
+        state: Tensors in any nesting of dicts and lists.
+        like: A state that is known to be good: where it is infinite (a model's mask), the other may be too.
+    """
+    if isinstance(state, dict):
+        for key, value in state.items():
+            check_finite(value, like.get(key) if isinstance(like, dict) else None)
+        return
+    for tensor in tensors_in(state):
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            raise ValueError("it holds a tensor that is not dense")
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ValueError(f"it holds a tensor of shape {tuple(tensor.shape)} with fewer values than that")
+        masked = isinstance(like, Tensor) and not torch.isfinite(like).all()
+        if not masked and not torch.isfinite(tensor).all():
+            raise ValueError("it holds values that are not finite")
+
+
+def check_moments(moments: Any, expected: Moments) -> None:
+    """Refuse an optimizer's memory that would make the next step fail.
+
+    Args:
+        moments: What the state holds.
+        expected: What the optimizer itself remembers after a step.
+    """
+    if not isinstance(moments, dict) or not moments.keys() <= expected.keys():
+        raise ValueError("its optimizer remembers other parameters")
+    for index, own in moments.items():
+        if not isinstance(own, dict) or own.keys() != expected[index].keys():
+            raise ValueError(f"its optimizer does not remember {', '.join(expected[index])} of a parameter")
+        for name, value in own.items():
+            good = expected[index][name]
+            if type(value) is not type(good) or (
+                isinstance(value, Tensor) and (value.shape, value.dtype) != (good.shape, good.dtype)
+            ):
+                raise ValueError(f"its optimizer has a {name} that does not fit the parameter")
 
 
 def tensors_in(state: Any) -> Iterator[Tensor]:
@@ -24,62 +130,33 @@ def tensors_in(state: Any) -> Iterator[Tensor]:
             yield from tensors_in(value)
 
 
-def check_tensors(state: Any, like: Any) -> None:
-    """Refuse tensors that are not finite, or that claim more memory than stands behind them.
-
-    Args:
-        state: Tensors in any nesting of dicts and lists.
-        like: A state that is known to be good: where it is infinite (a model's mask), the other may be too.
-    """
-    if isinstance(state, dict):
-        for key, value in state.items():
-            check_tensors(value, like.get(key) if isinstance(like, dict) else None)
-        return
-    for tensor in tensors_in(state):
-        if tensor.layout != torch.strided or tensor.is_quantized:
-            raise ValueError("it holds a tensor that is not dense")
-        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise ValueError(f"it holds a tensor of shape {tuple(tensor.shape)} with fewer values than that")
-        masked = isinstance(like, Tensor) and not torch.isfinite(like).all()
-        if not masked and not torch.isfinite(tensor).all():
-            raise ValueError("it holds values that are not finite")
-
-
-def completed(optimizer: Optimizer, state: Any) -> Any:
-    """An optimizer's state to load, refused where it would make the next step fail.
-
-    A setting that the state does not name, because an older torch did not know it, is the optimizer's own.
-    """
-    groups = optimizer.param_groups
-    if not isinstance(state["state"], dict) or len(state["param_groups"]) != len(groups):
-        raise ValueError("its optimizer has other groups of parameters")
-    for ours, theirs in zip(groups, state["param_groups"], strict=True):
-        if not isinstance(theirs, dict):
-            raise ValueError("its optimizer has a group that is no dict")
-        for name, value in ours.items():
-            if name == "params":
-                continue
-            theirs.setdefault(name, value)
-            if not _alike(value, theirs[name]):
-                raise ValueError(f"its optimizer has {name} {theirs[name]!r:.40}")
-        for index, parameter in enumerate(ours["params"]):
-            own = state["state"].get(theirs["params"][index], {})
-            if own and own.keys() != _MOMENTS[type(optimizer).__name__]:
-                raise ValueError(f"its optimizer keeps {', '.join(map(str, own))} of a parameter")
-            for name, value in own.items():
-                shape = torch.Size() if name == "step" else parameter.shape
-                if not isinstance(value, Tensor) or value.shape != shape or not value.is_floating_point():
-                    raise ValueError(f"its optimizer has a {name} that does not fit the parameter")
-    return state
-
-
-def _alike(ours: Any, theirs: Any) -> bool:
-    if isinstance(ours, bool) or ours is None:
-        return theirs is ours
-    if isinstance(ours, int | float):
-        return isinstance(theirs, int | float) and not isinstance(theirs, bool) and 0 <= theirs < float("inf")
-    if isinstance(ours, list | tuple):
-        return (
-            isinstance(theirs, list | tuple) and len(ours) == len(theirs) and all(map(_alike, ours, theirs))
+def _check_version(version: Any) -> None:
+    if type(version) is not int or version > VERSION:
+        raise ValueError(
+            f"the state has format version {version!r:.40}, this library reads up to {VERSION}: update note-tta"
         )
-    return isinstance(theirs, type(ours))
+
+
+def _check_layers(theirs: Any, ours: dict[str, str]) -> None:
+    if not isinstance(theirs, dict):
+        raise ValueError(f"not a state: its layers are a {type(theirs).__name__}")
+    for name, kind in ours.items():
+        if theirs.get(name) != kind:
+            raise ValueError(
+                f"the state is of a model whose {name or 'layer'} is {theirs.get(name)!s:.60}, "
+                f"here it is {kind}: convert the model as it was"
+            )
+
+
+def _check_settings(theirs: Any, ours: dict[str, Any]) -> None:
+    if not isinstance(theirs, dict) or not all(map(_is_plain, theirs.values())):
+        raise ValueError("its settings are not plain values")
+    unknown = [str(name) for name in theirs if name not in ours]
+    if unknown:
+        raise ValueError(f"the state has settings that are unknown here: {', '.join(unknown)[:80]}")
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)

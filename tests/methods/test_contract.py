@@ -13,7 +13,7 @@ from networks import CLASSES, images, make, network
 from torch import nn
 
 import note_tta as tta
-from note_tta.methods import INPUT_BOUND
+INPUT_BOUND = 1e6
 
 NAMES = sorted(tta.METHODS)
 pytestmark = pytest.mark.parametrize("name", NAMES)

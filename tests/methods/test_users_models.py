@@ -9,7 +9,6 @@ from networks import CLASSES, images, make, network
 from torch import nn
 
 import note_tta as tta
-from note_tta.methods.swap import SwappedForward
 
 NAMES = list(tta.METHODS)
 LEARNING = [name for name in NAMES if name not in ("source", "lame", "bn_stats")]

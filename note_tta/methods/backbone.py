@@ -1,0 +1,243 @@
+"""The caller's model as methods see it: shared, never changed, with a source value for each tensor that adapts."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from .norm import describe_layers, holds_own_dtype, is_norm_tensor, narrow, run_in_own_dtype
+
+SAMPLED_VALUES = 1024
+"""How many values of each tensor enter the fingerprint: enough to tell any two trainings apart."""
+
+Tensors = dict[str, Tensor]
+Output = str | int | Callable[[Any], Tensor] | None
+
+
+class NonFiniteLogits(Exception):
+    """A batch came out non-finite before anything was learned from it."""
+
+
+class Backbone:
+    """A structural copy of a model: its modules are copied, its frozen tensors are the caller's very tensors.
+
+    Any number of methods and forks stand on one backbone. What adapts is theirs; the backbone keeps the value
+    that each adapting tensor had at the source, in float32 where the model is narrower.
+
+    Args:
+        model: The caller's model.
+        adapts: Chooses the tensors that a method may change, by their names in the model.
+        output: The key, index or callable that takes the logits out of what the model returns.
+    """
+
+    def __init__(self, model: nn.Module, adapts: Callable[[nn.Module], Tensors], output: Output = None) -> None:
+        _refuse_unsuitable(model)
+        chosen = adapts(model)
+        self.output = output
+        self.dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+        self.answer_dtype = self.dtype
+        self.source: Tensors = {name: _own(tensor) for name, tensor in chosen.items()}
+        instead = {id(tensor): self.source[name] for name, tensor in chosen.items()}
+        if narrow(self.dtype) and not all(is_norm_tensor(model, name) for name in chosen):
+            self.dtype = torch.float32  # weights that learn need the precision of their steps
+            instead |= {id(t): _own(t) for t in _tensors_of(model).values() if id(t) not in instead}
+        self.module = structural_copy(model, instead).eval()
+        for layer in self.module.modules():
+            if narrow(self.dtype) and holds_own_dtype(layer):
+                layer.forward = partial(run_in_own_dtype, layer)
+        self._fingerprint: str | None = None
+        self._watch()
+
+    def build(self, tensors: Tensors, *, for_learning: bool = False) -> nn.Module:
+        """A module of this structure in eval mode, with `tensors` in the place of the source's.
+
+        Args:
+            tensors: The adapting tensors, by name; the module holds these very tensors.
+            for_learning: Let no gradient reach a frozen tensor, whatever flags the caller's model has.
+        """
+        instead = {id(self.source[name]): tensor for name, tensor in tensors.items()}
+        if for_learning:
+            for tensor in self._frozen:
+                instead[id(tensor)] = _without_gradient(tensor)
+        module = structural_copy(self.module, instead)
+        return getattr(module, "_orig_mod", module) if for_learning else module
+
+    def clone_source(self) -> Tensors:
+        """The adapting tensors with their source values, as tensors of the caller's own."""
+        return {name: _own(tensor) for name, tensor in self.source.items()}
+
+    def run(self, module: nn.Module, x: Tensor) -> Tensor:
+        """The logits `[B, K]` of a module of this structure; a shape it does not take is a `ValueError`."""
+        try:
+            logits = self._take_output(module(x))
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, IndexError, AssertionError) as error:
+            raise ValueError(
+                f"the model does not take samples of shape {tuple(x.shape[1:])}: {error}"
+            ) from error
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(x):
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            hint = "" if isinstance(logits, Tensor) else "; output=… names where in it the logits are"
+            raise ValueError(
+                f"the model must map [B, ...] to logits [B, K]: {tuple(x.shape)} gave {shape}{hint}"
+            )
+        return logits
+
+    def check(self) -> None:
+        """Raise a `ValueError` where a frozen tensor was changed, moved or cast since the method was made."""
+        if _marks(self._frozen) == self._marked:
+            return
+        names = {id(tensor): name for name, tensor in _tensors_of(self.module).items()}
+        for tensor, now, then in zip(self._frozen, _marks(self._frozen), self._marked, strict=True):
+            if now != then:
+                what = "changed" if now[1] == then[1] else "moved or cast"
+                raise ValueError(
+                    f"the model's {names.get(id(tensor), 'tensor')} was {what} after the method was made: "
+                    "make the method anew on the model as it is now"
+                )
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of up to 1,024 values of each source tensor (about a millisecond for a ResNet-18), once."""
+        if self._fingerprint is None:
+            digest = hashlib.sha256()
+            for name, tensor in sorted(_tensors_of(self.module).items()):
+                if not name.endswith("num_batches_tracked"):
+                    digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                    digest.update(_sampled_bytes(tensor))
+            self._fingerprint = digest.hexdigest()[:16]
+        return self._fingerprint
+
+    @property
+    def layers(self) -> dict[str, str]:
+        """What kind of layer each is that adapts, by name: `IABN2d(alpha=4, correction=0)`."""
+        return describe_layers(self.module, self.source)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's tensors are."""
+        tensors = [*self.source.values(), *self._frozen]
+        return tensors[0].device if tensors else torch.device("cpu")
+
+    def to(self, device: torch.device | str) -> Backbone:
+        """The same backbone on another device, with tensors of its own there."""
+        if torch.device(device) == self.device:
+            return self
+        moved = copy.copy(self)
+        own = {id(tensor): _own(tensor.detach().to(device)) for tensor in _tensors_of(self.module).values()}
+        moved.source = {name: own[id(tensor)] for name, tensor in self.source.items()}
+        moved.module = structural_copy(self.module, own)
+        moved._watch()
+        return moved
+
+    def _take_output(self, answer: Any) -> Any:
+        if self.output is None:
+            return answer
+        if callable(self.output):
+            return self.output(answer)
+        try:
+            return answer[self.output]
+        except (KeyError, IndexError, TypeError):
+            has = f"the keys {sorted(answer)}" if isinstance(answer, Mapping) else f"a {type(answer).__name__}"
+            raise ValueError(f"output={self.output!r} is not in what the model returned, {has}") from None
+
+    def _watch(self) -> None:
+        adapting = {id(tensor) for tensor in self.source.values()}
+        self._frozen = [t for t in _tensors_of(self.module).values() if id(t) not in adapting]
+        self._marked = _marks(self._frozen)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key not in ("_frozen", "_marked")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._watch()
+
+
+def structural_copy(model: nn.Module, instead: Mapping[int, Tensor]) -> nn.Module:
+    """Copy the module objects of a model; its tensors stay the same ones, but for those in `instead`.
+
+    Hooks, tied weights and references between modules are kept as in a deep copy. What is not a module (a
+    tensor in a plain attribute, the owner of a hook, a compiled context) is shared.
+
+    Args:
+        model: Any module.
+        instead: What to put in the place of a tensor, by the tensor's `id`.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> other = structural_copy(model, {})
+        >>> other is model, other.weight is model.weight
+        (False, True)
+    """
+    memo: dict[int, Any] = {}
+    inside = set(map(id, model.modules()))
+    for module in model.modules():
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if tensor is not None:
+                memo[id(tensor)] = instead.get(id(tensor), tensor)
+        for value in vars(module).values():
+            if isinstance(value, Tensor | torch.ScriptObject) or type(value).__module__.startswith(
+                "torch._dynamo"
+            ):
+                memo.setdefault(id(value), value)
+            elif isinstance(value, dict):
+                if not value:  # a module has a dozen empty dicts of hooks, slow to copy one by one
+                    memo[id(value)] = type(value)()
+                for hook in value.values():
+                    if isinstance(hook, MethodType) and id(hook.__self__) not in inside:
+                        memo.setdefault(id(hook.__self__), hook.__self__)
+    copied = copy.deepcopy(model, memo)
+    for ours, theirs in zip(copied.modules(), model.modules(), strict=True):
+        if getattr(theirs, "_compiled_call_impl", None) is not None:
+            ours.compile()
+    return copied
+
+
+def _tensors_of(model: nn.Module) -> Tensors:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy of a tensor, in float32 where it is narrower; a parameter stays a parameter."""
+    wide = tensor.detach().float() if narrow(tensor.dtype) else tensor.detach().clone()
+    return nn.Parameter(wide, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else wide
+
+
+def _without_gradient(tensor: Tensor) -> Tensor:
+    alias = tensor.detach()
+    return nn.Parameter(alias, requires_grad=False) if isinstance(tensor, nn.Parameter) else alias
+
+
+def _marks(tensors: list[Tensor]) -> list[tuple[int, int]]:
+    return [(0 if t.is_inference() else t._version, t.data_ptr()) for t in tensors]
+
+
+def _sampled_bytes(tensor: Tensor) -> bytes:
+    flat = tensor.detach().reshape(-1)
+    step = max(1, -(-len(flat) // SAMPLED_VALUES))
+    return bytes(flat[::step].contiguous().cpu().view(torch.uint8).numpy())
+
+
+def _refuse_unsuitable(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError("a scripted model cannot share its tensors: give the method the model it was made from")
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise TypeError(
+            f"{type(model).__name__} spreads a batch over replicas, which do not adapt together: "
+            "give the method model.module"
+        )
+    for name, tensor in _tensors_of(model).items():
+        if is_lazy(tensor):
+            raise ValueError(f"the model's {name} has no shape yet: run the model once before wrapping it")

@@ -1,0 +1,96 @@
+"""Methods that answer a batch with its own statistics and take one step on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, Optimizer
+
+from .backbone import Backbone, Output, Tensors
+from .draft import Descent, Draft, Value, copy_all
+from .method import Method
+from .norm import affine_parameters, use_batch_statistics
+from .settings import check_rate
+
+
+class BatchMethod(Method):
+    """One pass per batch: its logits are the answer, and `objective` on them makes one optimizer step.
+
+    BatchNorm layers normalise with the batch's statistics, so `model(x)`, which uses the running ones, answers
+    differently. Layers of other kinds run as they are.
+
+    Args:
+        model: A model with norm layers.
+        lr: The learning rate.
+        optimizer: "adam", or "sgd" (momentum 0.9).
+        adapts: Chooses the tensors to learn.
+        output: See `Method`.
+    """
+
+    needs_norm = "any"
+    passes = "1 / 1"
+
+    def __init__(
+        self,
+        model: nn.Module | Backbone,
+        *,
+        lr: float = 1e-3,
+        optimizer: str = "adam",
+        adapts: Callable[[nn.Module], Tensors] = affine_parameters,
+        output: Output = None,
+    ) -> None:
+        check_rate("lr", lr)
+        if optimizer not in ("adam", "sgd"):
+            raise ValueError(f"optimizer must be 'adam' or 'sgd', got {optimizer!r}")
+        super().__init__(model, adapts, output=output)
+        self.lr, self.optimizer, self.adapts = lr, optimizer, adapts
+        self.descent = self.part("optimizer", Descent(self.make_optimizer, self.tensors.items()))
+
+    def objective(self, logits: Tensor) -> Tensor:
+        """What one step makes smaller, from logits `[B, K]`."""
+        raise TypeError(f"{type(self).__name__} must write objective or learn")
+
+    def make_optimizer(self, learned: list[Tensor]) -> Optimizer:
+        """The optimizer of the learned tensors."""
+        return SGD(learned, lr=self.lr, momentum=0.9) if self.optimizer == "sgd" else Adam(learned, lr=self.lr)
+
+    def make_draft(self) -> Draft:
+        """What updates are worked out on."""
+        return Draft(self.backbone, self.descent.shapes, self.make_optimizer, use_batch_statistics)
+
+    def answering_module(self) -> nn.Module:
+        """The adapted module, with the statistics of the batch."""
+        return use_batch_statistics(self.backbone.build(self.tensors))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Answer a batch and learn from it."""
+        if self.paused:
+            return self.all_finite(self.predict(x))
+        draft: Draft = self.made("draft", self.make_draft)
+        draft.load(Value(self.tensors, self.descent.moments))
+        logits = self.all_finite(draft.predict(x))
+        if self.learn(draft, x, logits):
+            self.take_over(draft)
+        else:
+            self.counters["skipped_updates"] += 1
+        return logits
+
+    def learn(self, draft: Draft, x: Tensor, logits: Tensor) -> bool:
+        """One update on `draft`, which made `logits` of `x`; returns whether there was anything to learn from."""
+        draft.step(self.objective(logits))
+        return True
+
+    def take_over(self, draft: Draft) -> bool:
+        """Let what was worked out take effect, or count it as rejected where it is not finite."""
+        value = Value(draft.tensors, draft.moments())
+        if not value.is_finite():
+            self.counters["rejected_updates"] += 1
+            return False
+        value = value.clone()
+        copy_all(self.tensors, value.tensors)
+        self.descent.moments = value.moments
+        self.counters["updates"] += 1
+        return True
+
+

@@ -1,0 +1,168 @@
+"""An update worked out on a copy: what it comes to is a value, taken over as a whole or thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from . import states
+from .backbone import Backbone, Tensors
+from .norm import batch_norms, hold_statistics, move_statistics
+from .states import Moments
+
+HALF_PRECISION_SCALE = 1024.0
+"""Losses are multiplied by this where activations are float16, whose smallest gradients would be lost."""
+
+
+class Value(NamedTuple):
+    """What an update reads and makes: the adapting tensors and the optimizer's memory of past steps."""
+
+    tensors: Tensors
+    moments: Moments
+
+    def clone(self) -> Value:
+        """The same value in tensors of its own."""
+        moments = {index: _clone_all(own) for index, own in self.moments.items()}
+        return Value({name: tensor.detach().clone() for name, tensor in self.tensors.items()}, moments)
+
+    def is_finite(self) -> bool:
+        """Whether every number in it is finite."""
+        return all(bool(torch.isfinite(tensor).all()) for tensor in states.tensors_in([self.tensors, self.moments]))
+
+
+class Descent:
+    """An optimizer's memory of past steps, apart from the tensors that it steps on: a part of a method.
+
+    Args:
+        make: Makes the optimizer over a list of tensors.
+        learned: The tensors it steps on, by name.
+    """
+
+    def __init__(self, make: Callable[[list[Tensor]], Optimizer], learned: Iterable[tuple[str, Tensor]]) -> None:
+        self.make = make
+        self.shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in learned}
+        self.moments: Moments = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memory, by the position of the tensor."""
+        return {"moments": {index: _clone_all(own) for index, own in self.moments.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a memory that this optimizer could have made itself."""
+        self.check(state["moments"])
+        self.moments = state["moments"]
+
+    def check(self, moments: Any) -> None:
+        """Refuse a memory that would make the next step fail."""
+        states.check_moments(moments, self._after_a_step() if moments else {})
+
+    def _after_a_step(self) -> Moments:
+        """What the optimizer remembers after a step, whatever optimizer it is."""
+        tensors = [nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape, dtype in self.shapes.values()]
+        optimizer = self.make(tensors)  # type: ignore[arg-type]
+        for tensor in tensors:
+            tensor.grad = torch.zeros_like(tensor)
+        optimizer.step()
+        return {index: dict(optimizer.state[tensor]) for index, tensor in enumerate(tensors)}
+
+
+class Draft:
+    """A module with tensors of its own to learn on, and an optimizer over some of them.
+
+    Args:
+        backbone: The structure, the frozen tensors and the source values.
+        learns: The names of the tensors that gradients reach; None is none of them.
+        optimizer: Makes the optimizer of these tensors.
+        prepare: What to change in the module before its first pass, such as `use_batch_statistics`.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        learns: Iterable[str] = (),
+        optimizer: Callable[[list[Tensor]], Optimizer] | None = None,
+        prepare: Callable[[nn.Module], nn.Module] | None = None,
+    ) -> None:
+        self.backbone = backbone
+        self.tensors = backbone.clone_source()
+        self.learned = [self.tensors[name] for name in learns]
+        for tensor in self.tensors.values():
+            tensor.requires_grad_(False)
+        for tensor in self.learned:
+            tensor.requires_grad_(True)
+        module = backbone.build(self.tensors, for_learning=True)
+        self.module = module if prepare is None else prepare(module)
+        self.layers = list(batch_norms(self.module).values())
+        self.optimizer = optimizer(self.learned) if optimizer is not None and self.learned else None
+
+    def load(self, value: Value) -> None:
+        """Start from a value, of which nothing is changed."""
+        copy_all(self.tensors, value.tensors)
+        if self.optimizer is not None:
+            self.optimizer.state.clear()
+            for index, own in value.moments.items():
+                device = self.learned[index].device
+                self.optimizer.state[self.learned[index]] = {
+                    key: v.to(device) if isinstance(v, Tensor) and v.ndim else v
+                    for key, v in _clone_all(own).items()
+                }
+
+    def value(self) -> Value:
+        """What was worked out, in tensors of its own."""
+        return Value(self.tensors, self.moments()).clone()
+
+    def moments(self) -> Moments:
+        """The optimizer's memory of past steps, by the position of the tensor."""
+        if self.optimizer is None:
+            return {}
+        state = self.optimizer.state
+        return {index: state[tensor] for index, tensor in enumerate(self.learned) if tensor in state}
+
+    def predict(self, x: Tensor, *, momentum: float | None = None) -> Tensor:
+        """The logits of a batch, with a graph.
+
+        Args:
+            x: Samples `[B, ...]`.
+            momentum: Normalise with the batch's statistics and move the running ones by this; None normalises
+                with the running statistics and leaves them alone.
+        """
+        if momentum is None:
+            hold_statistics(self.layers)
+        else:
+            move_statistics(self.layers, momentum)
+        with torch.enable_grad():
+            return self.backbone.run(self.module, x)
+
+    def backward(self, loss: Tensor) -> None:
+        """Leave the gradient of `loss` in the learned tensors, in the place of any they had."""
+        for tensor in self.learned:
+            tensor.grad = None
+        scale = HALF_PRECISION_SCALE if self.backbone.dtype == torch.float16 else 1.0
+        (loss * scale).backward()
+        for tensor in self.learned:
+            if tensor.grad is not None and scale != 1:
+                tensor.grad.div_(scale)
+
+    def step(self, loss: Tensor | None = None) -> None:
+        """One step of the optimizer down the gradient of `loss`, or down the one that `backward` left."""
+        if self.optimizer is None:
+            return
+        if loss is not None:
+            self.backward(loss)
+        self.optimizer.step()
+
+
+def copy_all(into: Tensors, values: Tensors) -> None:
+    """Copy values into tensors in one call, which no interrupt can split."""
+    names = list(into)
+    if names:
+        with torch.no_grad():
+            torch._foreach_copy_([into[name] for name in names], [values[name] for name in names])
+
+
+def _clone_all(own: dict[str, Any]) -> dict[str, Any]:
+    return {key: v.detach().clone() if isinstance(v, Tensor) else v for key, v in own.items()}

@@ -1,0 +1,385 @@
+"""What every method is: answers at once, state as a value, the caller's model left alone."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from . import states
+from .backbone import Backbone, NonFiniteLogits, Output, Tensors
+from .draft import copy_all
+from .norm import nothing
+
+COUNTERS = (
+    "samples",
+    "updates",
+    "rejected_samples",
+    "unlearned_samples",
+    "rejected_updates",
+    "skipped_updates",
+)
+BAD_IN_A_ROW = 64
+"""After so many rejected samples in a row, and nothing else, it is warned of."""
+
+
+class Part(Protocol):
+    """What a method is made of besides tensors: it has a state, which is saved, restored and reset."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The part's state: tensors and plain values."""
+
+    def load_state_dict(self, state: dict[str, Any], /) -> Any:
+        """Take over a state; raise a `ValueError` where it does not fit."""
+
+
+AnyPart = TypeVar("AnyPart", bound=Part)
+
+
+class Method(ABC):
+    """A model that answers a stream and may learn from it, without labels.
+
+    A subclass calls `super().__init__` first, adds its parts with `part`, and writes `forward`. It keeps each
+    keyword of its constructor as an attribute of the same name. Then saving, restoring, resetting, forking,
+    pickling and the screening of bad samples are there already. The caller's model is never changed: the
+    method has a module of its own, `model`, which shares every tensor with it but the adapting ones.
+
+    Args:
+        model: A classifier that maps `[B, ...]` to logits `[B, K]`, or a `Backbone` made of one.
+        adapts: Chooses the tensors that the method may change; `norm_tensors` for one.
+        output: The key, index or callable that takes the logits out of what the model returns.
+    """
+
+    title: ClassVar[str] = ""
+    """The method's name in tables."""
+    citation: ClassVar[str] = ""
+    """Whom to cite."""
+    batch_free: ClassVar[bool] = False
+    """Whether answers and state are the same whatever the batch boundaries."""
+    needs_norm: ClassVar[str] = ""
+    """What norm layers the model must have: "", "any", "batch"."""
+    needs_images: ClassVar[bool] = False
+    """Whether it works on images only."""
+    needs_source: ClassVar[bool] = False
+    """Whether it needs samples or statistics of the source."""
+    passes: ClassVar[str] = "1"
+    """Forward passes per sample, and backward passes after a slash."""
+
+    def __init__(
+        self,
+        model: nn.Module | Backbone,
+        adapts: Callable[[nn.Module], Tensors] = nothing,
+        *,
+        output: Output = None,
+    ) -> None:
+        self.backbone = model if isinstance(model, Backbone) else Backbone(model, adapts, output)
+        self.output = self.backbone.output
+        self.tensors = self.backbone.clone_source()
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self.paused = False
+        self._parts: dict[str, Part] = {}
+        self._at_start: dict[str, dict[str, Any]] = {}
+        self._settings_at_start: dict[str, Any] | None = None
+        self._rejected_in_a_row = 0
+        self._warned: set[str] = set()
+        self._lock = threading.RLock()
+        self._made: dict[str, Any] = {}
+
+    def part(self, name: str, part: AnyPart) -> AnyPart:
+        """Add a part, to be saved, restored, reset and forked with the method; returns it."""
+        owner = getattr(part, "owner", None)
+        if owner is not None and owner is not self:
+            raise ValueError(
+                f"this {type(part).__name__} is in use by another method: each method needs its own"
+            )
+        if hasattr(part, "owner"):
+            part.owner = self
+        self._parts[name] = part
+        self._at_start[name] = copy.deepcopy(part.state_dict())
+        return part
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """Answer a batch of finite samples, and learn from it after (not while `paused`)."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Answer a batch, then learn from it.
+
+        Args:
+            x: Samples `[B, ...]`, any B; a floating-point tensor on the model's device.
+
+        Returns:
+            Logits `[B, K]`, as of before `x` was learned from. A sample that holds NaN or Inf, or whose logits
+            come out non-finite, is answered with NaN and is not learned from.
+
+        Raises:
+            TypeError: `x` is not a floating-point tensor.
+            ValueError: The model does not take samples of this shape, or its frozen tensors were changed.
+                Nothing has changed then.
+        """
+        with self._lock, torch.inference_mode(False):
+            x = self.checked(x)
+            usable = finite_rows(x)
+            logits = self._answer(x, usable)
+            self.counters["samples"] += len(x)
+            return logits.to(self.backbone.answer_dtype or logits.dtype)
+
+    @property
+    def inner(self) -> Method:
+        """The innermost method: this one; a wrapper has another in it."""
+        return self
+
+    @property
+    def model(self) -> nn.Module:
+        """The adapted module, in eval mode: to be used, saved or exported. One object for the method's life."""
+        with self._lock:
+            module: nn.Module = self.made("model", lambda: self.backbone.build(self.tensors))
+            return module
+
+    def answering_module(self) -> nn.Module:
+        """A module for the method itself to answer with, made at the first call; like `model`, unless written anew."""
+        return self.backbone.build(self.tensors)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """The answering module's logits without a graph."""
+        with torch.no_grad():
+            return self.backbone.run(self.made("answering", self.answering_module), x)
+
+    def made(self, name: str, make: Callable[[], Any]) -> Any:
+        """What can be made anew at any time and is no part of the state: modules, drafts."""
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
+    def reset(self) -> None:
+        """Return to exactly the state at construction."""
+        with self._lock, torch.inference_mode(False):
+            self._cancel()
+            copy_all(self.tensors, self.backbone.source)
+            for name, part in self._parts.items():
+                part.load_state_dict(copy.deepcopy(self._at_start[name]))
+            self.counters.update(dict.fromkeys(COUNTERS, 0))
+            if self._settings_at_start is not None:
+                self._take_settings(self._settings_at_start)
+            self.paused = False
+            self._rejected_in_a_row = 0
+
+    def pause(self) -> None:
+        """From now on answer and count samples, but learn and store nothing."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Learn again."""
+        self.paused = False
+
+    def fork(self) -> Method:
+        """A second stream from this state on: it shares the backbone and nothing else."""
+        with self._lock, torch.inference_mode(False):
+            self._finish()
+            return copy.deepcopy(self, {id(self.backbone): self.backbone, id(self._warned): set(self._warned)})
+
+    def to(self, device: torch.device | str) -> Method:
+        """Move the method to a device, where it has copies of the frozen tensors too; returns it."""
+        with self._lock, torch.no_grad():
+            self._finish()
+            self.backbone = self.backbone.to(device)
+            tensors = self.backbone.clone_source()
+            copy_all(tensors, self.tensors)
+            self.tensors = tensors
+            self._made.clear()
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that decides what comes next, as tensors and plain values (`weights_only` loading reads it)."""
+        with self._lock, torch.inference_mode(False):
+            self._finish()
+            return {
+                "version": states.VERSION,
+                "method": type(self).__name__,
+                "settings": self.settings(),
+                "fingerprint": self.backbone.fingerprint,
+                "layers": self.backbone.layers,
+                "model": {name: tensor.detach().clone() for name, tensor in self.tensors.items()},
+                "parts": {name: copy.deepcopy(part.state_dict()) for name, part in self._parts.items()},
+                "counters": dict(self.counters),
+                "paused": self.paused,
+            }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state as the method that saved it would.
+
+        The settings are the state's, all of them: `interval`, `lr` and so on are taken over.
+
+        Raises:
+            ValueError: The state is of another method, model or newer version. Nothing has changed then.
+        """
+        with self._lock, torch.inference_mode(False):
+            states.check(state, self)
+            settings = self.settings()
+            twin = self.fork()
+            try:
+                states.check_finite(state["model"], like=self.backbone.source)
+                states.check_finite(state["parts"], like=None)
+                if state["settings"] != settings:
+                    self._check_settings(state["settings"])
+                    twin._take_settings(state["settings"])
+                twin._load(state)
+            except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
+                raise ValueError(f"not a state of {type(self).__name__}: {error}") from error
+            self._cancel()
+            if self._settings_at_start is None:
+                self._settings_at_start = settings
+            self._adopt(twin)
+
+    def settings(self) -> dict[str, Any]:
+        """The plain values that the method was made with, by keyword."""
+        return states.plain_settings(self)
+
+    def warn(self, kind: str, message: str) -> None:
+        """Warn once per method for each kind of trouble."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+    def checked(self, x: Tensor) -> Tensor:
+        """`x` as the model takes it; refused where it is not a batch of floating-point samples."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x must be a tensor, got {type(x).__name__}")
+        if not x.is_floating_point():
+            raise TypeError(
+                f"x must be floating point, got {x.dtype}: scale the samples first, images to [0, 1]"
+            )
+        if x.ndim < 2:
+            raise ValueError(
+                f"x must have a batch dimension and at least one more, got shape {tuple(x.shape)}"
+            )
+        self.backbone.check()
+        x = x.detach().to(self.backbone.dtype or x.dtype)
+        return x.clone() if x.is_inference() else x
+
+    def reject(self, count: int, of: int) -> None:
+        """Count samples that were answered with NaN, and say so where there is nothing else for long."""
+        self.counters["rejected_samples"] += count
+        self._rejected_in_a_row = self._rejected_in_a_row + count if count == of else 0
+        if self._rejected_in_a_row >= BAD_IN_A_ROW:
+            self.warn(
+                "rejected_samples",
+                f"the last {self._rejected_in_a_row} samples were answered with NaN: they hold NaN or Inf, or "
+                "the model makes NaN of them. Look at what the sensor sends and how it is scaled",
+            )
+
+    def __repr__(self) -> str:
+        learned = sum(t.numel() for t in self.tensors.values() if isinstance(t, nn.Parameter))
+        total = sum(p.numel() for p in self.backbone.module.parameters())
+        share = f" ({100 * learned / total:.3g} % of the model's {total:,})" if total else ""
+        kinds = Counter(kind.partition("(")[0] for kind in self.backbone.layers.values())
+        layers = f"{kinds.total()} " + (f"{next(iter(kinds))} " if len(kinds) == 1 else "") + "layers"
+        lines = [
+            f"{type(self).__name__}({type(self.backbone.module).__name__})",
+            f"  adapts:   {layers}, {learned:,} parameters{share}",
+        ]
+        if "memory" in self._parts:
+            lines.append(f"  memory:   {self._parts['memory']}")
+        lines.append("  counters: " + ", ".join(f"{name} {n:,}" for name, n in self.counters.items()))
+        return "\n".join(lines)
+
+    def _answer(self, x: Tensor, usable: Tensor | None) -> Tensor:
+        try:
+            answers = self._run(x if usable is None else x[usable])
+        except NonFiniteLogits:
+            usable = torch.ones(len(x), dtype=torch.bool, device=x.device) if usable is None else usable
+            usable[usable.clone()] = self._finite_alone(x[usable])
+            try:
+                answers = self._run(x[usable])
+            except NonFiniteLogits:
+                usable = torch.zeros_like(usable)
+                answers = self._run(x[usable])
+        if usable is None:
+            return answers
+        self.reject(int((~usable).sum()), len(x))
+        logits = answers.new_full((len(x), answers.shape[1]), torch.nan)
+        logits[usable] = answers
+        return logits
+
+    def _run(self, x: Tensor) -> Tensor:
+        """`forward`; an empty batch, which not every model takes, is answered as no rows of one of zeros."""
+        if len(x) == 0:
+            with torch.no_grad():
+                return self.backbone.run(self.model, x.new_zeros(1, *x.shape[1:]))[:0]
+        return self.forward(x).detach()
+
+    def _finite_alone(self, x: Tensor) -> Tensor:
+        """Which samples have finite logits by themselves, under the running statistics."""
+        if len(x) == 0:
+            return torch.ones(0, dtype=torch.bool, device=x.device)
+        with torch.no_grad():
+            return torch.isfinite(self.backbone.run(self.model, x)).all(dim=1)
+
+    def all_finite(self, logits: Tensor) -> Tensor:
+        """`logits`, or `NonFiniteLogits` where any of them is not finite: then the bad rows are left out."""
+        if not torch.isfinite(logits).all():
+            raise NonFiniteLogits
+        return logits
+
+    def _finish(self) -> None:
+        """Wait for what is being computed; for methods that compute beside the calls."""
+
+    def _cancel(self) -> None:
+        """Give up what is being computed; for methods that compute beside the calls."""
+
+    def _load(self, state: dict[str, Any]) -> None:
+        """Take over a checked state; may fail half-way, so it is called on a fork."""
+        copy_all(self.tensors, state["model"])
+        for name, part in self._parts.items():
+            part.load_state_dict(copy.deepcopy(state["parts"][name]))
+        self.counters.update({name: int(state["counters"][name]) for name in COUNTERS})
+        self.paused = bool(state["paused"])
+
+    def _adopt(self, twin: Method) -> None:
+        """Become `twin`, but for what belongs to this object: its tensors, modules and parts stay the same."""
+        copy_all(self.tensors, twin.tensors)
+        for name, part in self._parts.items():
+            part.load_state_dict(twin._parts[name].state_dict())
+        kept = {"tensors", "_parts", "_at_start", "_lock", "_made", "_settings_at_start", "_warned", "counters"}
+        parts = {id(part) for part in twin._parts.values()}
+        for name, value in vars(twin).items():
+            if name not in kept and id(value) not in parts:
+                setattr(self, name, value)
+        self.counters.update(twin.counters)
+
+    def _check_settings(self, settings: dict[str, Any]) -> None:
+        """Refuse settings that the constructor refuses."""
+        names = inspect.signature(type(self)).parameters
+        others = {
+            name: getattr(self, name) for name in names if name not in ("model", "memory") and name not in settings
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            type(self)(self.backbone, **(others | settings))  # type: ignore[arg-type]
+
+    def _take_settings(self, settings: dict[str, Any]) -> None:
+        for name, value in settings.items():
+            setattr(self, name, value)
+        self._made = {name: made for name, made in self._made.items() if name == "model"}
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._finish()
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_made")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.RLock(), _made={})
+
+
+def finite_rows(x: Tensor) -> Tensor | None:
+    """Which samples hold finite values only; None where all do, found in one pass."""
+    if x.numel() == 0 or torch.isfinite(x.abs().amax()):
+        return None
+    return torch.isfinite(x).flatten(1).all(dim=1)

@@ -1,0 +1,33 @@
+"""Settings looked at where they come in."""
+
+from __future__ import annotations
+
+import math
+
+
+def check_count(name: str, value: int, least: int, most: int | None = None) -> None:
+    """Refuse what is not a whole number in a range.
+
+    Example:
+        >>> check_count("interval", 0, least=1)
+        Traceback (most recent call last):
+        ...
+        ValueError: interval must be at least 1, got 0
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < least or (most is not None and value > most):
+        bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be {bounds}, got {value}")
+
+
+def check_share(name: str, value: float) -> None:
+    """Refuse what is not in [0, 1]."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be in [0, 1], got {value}")
+
+
+def check_rate(name: str, value: float, *, zero: bool = False) -> None:
+    """Refuse what is not a finite number above 0, or from 0 on where `zero` is fine."""
+    if not (0 <= value if zero else 0 < value) or value == math.inf:
+        raise ValueError(f"{name} must be {'at least' if zero else 'greater than'} 0 and finite, got {value}")

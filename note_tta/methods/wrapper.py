@@ -1,0 +1,181 @@
+"""What goes around a method and is a method itself: the temporal filter, the watch."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import states
+from .backbone import Backbone
+from .method import AnyPart, Method, Part
+
+
+class Wrapper:
+    """A method around another one: it sees samples and answers, and may change the answers.
+
+    A subclass calls `super().__init__` first, adds its parts with `part`, and writes `after`. `model`, `memory`
+    and `counters` are the inner method's; `reset`, `fork`, `pause`, `resume` and the state reach both.
+
+    Args:
+        method: Any method, wrapped or not.
+    """
+
+    def __init__(self, method: Method) -> None:
+        if not isinstance(method, Method):
+            raise TypeError(f"method must be a method such as tta.NOTE(model), got {type(method).__name__}")
+        self.method = method
+        self._parts: dict[str, Part] = {}
+        self._at_start: dict[str, dict[str, Any]] = {}
+        self._lock = threading.RLock()
+
+    def after(self, x: Tensor, logits: Tensor) -> Tensor:
+        """Answers to samples that the inner method has answered with `logits`, NaN where it refused them."""
+        raise TypeError(f"{type(self).__name__} must write after")
+
+    def part(self, name: str, part: AnyPart) -> AnyPart:
+        """Add a part, to be saved, restored, reset and forked with the method; returns it."""
+        self._parts[name] = part
+        self._at_start[name] = copy.deepcopy(part.state_dict())
+        return part
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Answer a batch, then learn from it; see `Method`."""
+        with self._lock:
+            if not self.batch_free or len(x) == 0:
+                return self.after(x, self.method(x))
+            self.inner.checked(x)
+            answers = []
+            while len(x):
+                now = x[: self.room()]
+                answers.append(self.after(now, self.method(now)))
+                x = x[len(now) :]
+            return torch.cat(answers)
+
+    def room(self) -> int:
+        """How many samples can be answered together before something changes."""
+        return self.method.room()
+
+    def receive(self, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
+        """Take samples that were answered elsewhere; see `IntervalMethod`."""
+        return self.after(x, self.method.receive(x, logits, near))
+
+    @property
+    def inner(self) -> Method:
+        """The innermost method."""
+        return self.method.inner
+
+    @property
+    def model(self) -> nn.Module:
+        """The adapted module."""
+        return self.method.model
+
+    @property
+    def memory(self) -> Any:
+        """The inner method's memory."""
+        return self.method.memory  # type: ignore[attr-defined]
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """The inner method's counters."""
+        return self.method.counters
+
+    @property
+    def backbone(self) -> Backbone:
+        """The model as the inner method sees it."""
+        return self.method.backbone
+
+    @property
+    def batch_free(self) -> bool:
+        """Whether batch boundaries make no difference."""
+        return self.method.batch_free
+
+    @property
+    def paused(self) -> bool:
+        """Whether samples are answered and counted only."""
+        return self.method.paused
+
+    def pause(self) -> None:
+        """From now on answer and count samples, but learn and store nothing."""
+        self.method.pause()
+
+    def resume(self) -> None:
+        """Learn again."""
+        self.method.resume()
+
+    def reset(self) -> None:
+        """Return to exactly the state at construction."""
+        with self._lock:
+            self.method.reset()
+            for name, part in self._parts.items():
+                part.load_state_dict(copy.deepcopy(self._at_start[name]))
+
+    def fork(self) -> Wrapper:
+        """A second stream from this state on: it shares the backbone and nothing else."""
+        with self._lock:
+            memo = {id(self.method): self.method.fork(), id(self.backbone): self.backbone}
+            return copy.deepcopy(self, memo)
+
+    def to(self, device: torch.device | str) -> Wrapper:
+        """Move the inner method to a device; returns the wrapper."""
+        self.method.to(device)
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """The wrapper's state, with the inner method's in `inner`."""
+        with self._lock:
+            inner = self.method.state_dict()
+            return {
+                "version": states.VERSION,
+                "method": type(self).__name__,
+                "settings": self.settings(),
+                "fingerprint": inner["fingerprint"],
+                "model": inner["model"],
+                "parts": {name: copy.deepcopy(part.state_dict()) for name, part in self._parts.items()},
+                "counters": inner["counters"],
+                "inner": {key: value for key, value in inner.items() if key != "model"},
+            }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state as the method that saved it would; refused as a whole or taken as a whole."""
+        with self._lock:
+            states.check_wrapper(state, self)
+            twin = self.fork()
+            try:
+                states.check_finite(state["parts"], like=None)
+                for name, value in state["settings"].items():
+                    setattr(twin, name, value)
+                for name, part in twin._parts.items():
+                    part.load_state_dict(copy.deepcopy(state["parts"][name]))
+            except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
+                raise ValueError(f"not a state of {type(self).__name__}: {error}") from error
+            self.method.load_state_dict({**state["inner"], "model": state["model"]})
+            for name, part in self._parts.items():
+                part.load_state_dict(twin._parts[name].state_dict())
+            for name in state["settings"]:
+                setattr(self, name, getattr(twin, name))
+
+    def settings(self) -> dict[str, Any]:
+        """The plain values that the wrapper was made with, by keyword."""
+        return states.plain_settings(self)
+
+    def __repr__(self) -> str:
+        inside = "\n".join(f"  {line}" for line in repr(self.method).splitlines())
+        return f"{type(self).__name__} around\n{inside}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "method":
+            raise AttributeError(name)
+        return getattr(self.method, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.RLock())
+
+
+Method.register(Wrapper)
