@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from note_tta.methods.base import Method
+from note_tta.methods.method import Method
 
 
 class ClassPrior:
@@ -37,18 +37,21 @@ class TemporalPrior(Method):
         floor: The least probability the prior gives a class, so that none is ever ruled out.
     """
 
+    title = "Temporal prior"
+    batch_free = True
+
     def __init__(self, model: nn.Module, *, decay: float = 0.8, floor: float = 0.02) -> None:
         if not 0 <= decay <= 1:
             raise ValueError(f"decay must be in [0, 1], got {decay}")
         if not 0 < floor <= 1:
             raise ValueError(f"floor must be in (0, 1], got {floor}")
+        super().__init__(model)
         self.decay, self.floor = decay, floor
-        self.prior = ClassPrior()
-        super().__init__(model, parts={"prior": self.prior})
+        self.prior = self.part("prior", ClassPrior())
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer a batch, sample after sample."""
-        logits = self._finite(self._predict(x))
+        logits = self.all_finite(self.predict(x))
         log_p = logits.float().log_softmax(dim=1)
         prior = self.prior.probabilities
         if prior is None:
@@ -58,6 +61,7 @@ class TemporalPrior(Method):
             answer = (own + prior.clamp_min(self.floor).log()).log_softmax(dim=0)
             prior = self.decay * prior + (1 - self.decay) * answer.exp()
             answers.append(answer)
-        self.prior.probabilities = prior
-        self.counters["updates"] += len(answers)
+        if not self.paused:
+            self.prior.probabilities = prior
+            self.counters["updates"] += len(answers)
         return torch.stack(answers).to(logits.dtype)

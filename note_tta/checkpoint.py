@@ -196,7 +196,7 @@ def save_state(path: str | Path, method: Method) -> None:
     """Write a method's state so that the file is, after any kill, the old state or the new one, whole.
 
     Args:
-        path: The file, which one process at a time writes; its folder is made where it is not there.
+        path: The file, of any name, in a folder that is there; one process at a time writes it.
         method: Any method. Its model's other weights are not in the state: they never change.
 
     Example:
@@ -211,6 +211,8 @@ def save_state(path: str | Path, method: Method) -> None:
         10
     """
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no such folder: {path.parent}")
     for left_by_a_kill in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         left_by_a_kill.unlink(missing_ok=True)
     buffer = io.BytesIO()

@@ -6,14 +6,21 @@ import copy
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .norm import describe_layers, holds_own_dtype, is_norm_tensor, narrow, run_in_own_dtype
+from .norm import (
+    describe_layers,
+    holds_own_dtype,
+    is_norm_tensor,
+    narrow,
+    norm_layers,
+    run_in_own_dtype,
+)
 
 SAMPLED_VALUES = 1024
 """How many values of each tensor enter the fingerprint: enough to tell any two trainings apart."""
@@ -41,6 +48,7 @@ class Backbone:
     def __init__(self, model: nn.Module, adapts: Callable[[nn.Module], Tensors], output: Output = None) -> None:
         _refuse_unsuitable(model)
         chosen = adapts(model)
+        _refuse_bound_forwards(model, chosen)
         self.output = output
         self.dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
         self.answer_dtype = self.dtype
@@ -49,6 +57,10 @@ class Backbone:
         if narrow(self.dtype) and not all(is_norm_tensor(model, name) for name in chosen):
             self.dtype = torch.float32  # weights that learn need the precision of their steps
             instead |= {id(t): _own(t) for t in _tensors_of(model).values() if id(t) not in instead}
+        for layer in norm_layers(model).values() if narrow(self.dtype) else ():
+            own = [t for t in (*layer._parameters.values(), *layer._buffers.values()) if t is not None]
+            if any(id(tensor) in instead for tensor in own):  # a layer's tensors must be of one dtype
+                instead = {id(tensor): _own(tensor) for tensor in own} | instead
         self.module = structural_copy(model, instead).eval()
         for layer in self.module.modules():
             if narrow(self.dtype) and holds_own_dtype(layer):
@@ -226,6 +238,17 @@ def _sampled_bytes(tensor: Tensor) -> bytes:
     flat = tensor.detach().reshape(-1)
     step = max(1, -(-len(flat) // SAMPLED_VALUES))
     return bytes(flat[::step].contiguous().cpu().view(torch.uint8).numpy())
+
+
+def _refuse_bound_forwards(model: nn.Module, chosen: Tensors) -> None:
+    """A function put on an object as its forward runs the caller's layers, not the copies."""
+    for path, module in model.named_modules():
+        inside = any(not path or name.startswith(f"{path}.") for name in chosen)
+        if inside and isinstance(vars(module).get("forward"), FunctionType):
+            raise ValueError(
+                f"{path or 'the model'} has a function in the place of its forward, which would run the caller's "
+                "layers: write a subclass with that forward"
+            )
 
 
 def _refuse_unsuitable(model: nn.Module) -> None:

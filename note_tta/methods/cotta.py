@@ -67,12 +67,12 @@ class CoTTA(BatchMethod):
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer with the teacher, then teach the student."""
-        answer = self.all_finite(self._teach(x))
         if self.paused:
-            return answer
+            return self.all_finite(self._teach(x))
         draft: Draft = self.made("draft", self.make_draft)
         draft.load(Value(self.student.tensors, self.descent.moments))
         logits = self.all_finite(draft.predict(x))
+        answer = self.all_finite(self._teach(x))
         draft.step(soft_cross_entropy(answer, logits))
         value = Value(draft.tensors, draft.moments())
         if not value.is_finite():

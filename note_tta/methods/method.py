@@ -227,7 +227,7 @@ class Method(ABC):
             twin = self.fork()
             try:
                 states.check_finite(state["model"], like=self.backbone.source)
-                states.check_finite(state["parts"], like=None)
+                states.check_finite(state["parts"], like={k: p.state_dict() for k, p in self._parts.items()})
                 if state["settings"] != settings:
                     self._check_settings(state["settings"])
                     twin._take_settings(state["settings"])

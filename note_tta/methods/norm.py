@@ -106,8 +106,13 @@ def use_batch_statistics(model: nn.Module) -> nn.Module:
 
     A layer that gets a single value per channel has no batch statistics and keeps to the running ones.
     """
-    for layer in batch_norms(model).values():
-        layer.forward = partial(_normalize_by_batch, layer, layer.__dict__.get("forward"))
+    for name, layer in batch_norms(model).items():
+        if "forward" in vars(layer):
+            raise ValueError(
+                f"{name} has a forward put on the object, which knows nothing of the batch's statistics: "
+                "write a subclass with that forward"
+            )
+        layer.forward = partial(_normalize_by_batch, layer)
     return model
 
 
@@ -153,10 +158,10 @@ def _named(model: nn.Module, layers: dict[str, nn.Module], kind: str) -> dict[st
     return dict(named.values())
 
 
-def _normalize_by_batch(layer: _BatchNorm, patched: Callable[[Tensor], Tensor] | None, x: Tensor) -> Tensor:
+def _normalize_by_batch(layer: _BatchNorm, x: Tensor) -> Tensor:
     layer._check_input_dim(x)
-    if patched is not None or type(layer).forward not in PLAIN_FORWARDS:
-        return _own_forward_by_batch(layer, patched or partial(type(layer).forward, layer), x)
+    if type(layer).forward not in PLAIN_FORWARDS:
+        return _own_forward_by_batch(layer, partial(type(layer).forward, layer), x)
     if x.numel() == x.shape[1] and layer.running_mean is not None:
         return F.batch_norm(x, layer.running_mean, layer.running_var, layer.weight, layer.bias, eps=layer.eps)
     if isinstance(layer, IABN):

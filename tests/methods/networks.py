@@ -31,9 +31,13 @@ def network(norm="bn", seed=0):
     return (tta.convert_iabn(model) if norm == "iabn" else model).eval()
 
 
-def make(name, seed=0, **keywords):
+def make(name, seed=0, model=None, **keywords):
     """A method of `METHODS` on a network that suits it."""
-    return tta.METHODS[name](network("iabn" if name.startswith("note") else "bn", seed), **keywords)
+    kind = tta.METHODS[name]
+    model = network("iabn" if name.startswith("note") else "bn", seed) if model is None else model
+    if kind.needs_source:
+        keywords.setdefault("source", [images(64, seed=20)])
+    return kind(model, **keywords)
 
 
 def images(count, seed=1):

@@ -1,185 +1,292 @@
-"""What every method must keep to; a new one in METHODS is tested the day it is written."""
+"""The contract holds for every method, and its checks fail where a method breaks it."""
 
-import copy
-import io
-import pickle
-import subprocess
-import sys
 import threading
 
 import pytest
 import torch
-from networks import CLASSES, images, make, network
+from networks import images, make, network
 from torch import nn
 
 import note_tta as tta
-INPUT_BOUND = 1e6
+from note_tta.checks import CHECKS, CLASSES, check_method, equal, example_images, example_network
+from note_tta.methods.batch import BatchMethod
+from note_tta.methods.interval import IntervalMethod
+from note_tta.methods.method import Method
+from note_tta.methods.norm import affine_parameters, norm_tensors, nothing
+from note_tta.methods.objectives import entropy
 
 NAMES = sorted(tta.METHODS)
-pytestmark = pytest.mark.parametrize("name", NAMES)
+FEW_VIEWS = {"cotta": {"augmentations": 2}}
 
 
-def snapshot(model):
-    return {key: tensor.clone() for key, tensor in model.state_dict().items()}
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_keeps_the_contract(name):
+    check_method(tta.METHODS[name], **FEW_VIEWS.get(name, {}))
 
 
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"interval": 16, "delay": 16},
+        {"interval": 16, "delay": 5, "learn_from": 8, "warm_start": 10},
+        {"memory": tta.Reservoir(16), "interval": 10},
+    ],
+    ids=["delay", "delay and less", "reservoir"],
+)
+def test_note_keeps_the_contract_in_other_settings(keywords):
+    if "memory" in keywords:
+        check_method(lambda model: tta.NOTE(model, tta.Reservoir(16), interval=10))
+    else:
+        check_method(tta.NOTE, **keywords)
 
 
-def equal(a, b):
-    """Two nested states are the same to the last bit."""
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(equal, a, b))
-    return a == b
+class LearnsFirst(BatchMethod):
+    """Takes its step, then answers."""
+
+    def forward(self, x):
+        super().forward(x)
+        return self.predict(x)
+
+    def objective(self, logits):
+        return 100 * entropy(logits)
 
 
-@pytest.mark.parametrize("batch", [1, 2, 64, 130])
-def test_answers_every_sample(name, batch):
-    method = make(name)
-    logits = method(images(batch))
-    assert logits.shape == (batch, CLASSES)
-    assert torch.isfinite(logits).all() and not logits.requires_grad
-    assert method.counters["samples"] == batch and method.counters["rejected_samples"] == 0
+class IgnoresPause(BatchMethod):
+    """Learns while it is paused."""
+
+    def forward(self, x):
+        self.paused = False
+        return super().forward(x)
+
+    def objective(self, logits):
+        return entropy(logits)
 
 
-def test_an_empty_batch_is_answered_and_changes_nothing(name):
-    method = make(name)
-    method(images(20))
-    before = method.state_dict()
-    assert method(images(0)).shape == (0, CLASSES)
-    assert equal(method.state_dict(), before)
+class ChangesTheCallersTensor(Method):
+    """Writes into a tensor that it shares."""
+
+    def __init__(self, model):
+        super().__init__(model, nothing)
+        self.shared = next(self.backbone.module.parameters())
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.shared.mul_(1.001)
+        self.backbone._watch()
+        return self.predict(x)
 
 
-def test_logits_are_of_before_the_batch_was_learned_from(name):
-    """A method that is asked once answers as a twin whose learning is switched off would."""
-    x = images(8)
-    method, untouched = make(name), make(name)
-    first = method(x)
-    assert torch.equal(first, untouched(x))
-    untouched.reset()
-    assert torch.equal(untouched(x), first)
+class SwitchesTheCallersMode(Method):
+    """Runs the caller's own model, in train mode."""
+
+    def __init__(self, model):
+        super().__init__(model, nothing)
+        self.callers = [model]
+
+    def forward(self, x):
+        self.callers[0].train()
+        return self.predict(x)
 
 
-def test_sees_no_labels(name):
-    x = images(64)
-    results = [tta.evaluate(make(name), [(x, torch.full((64,), label))]) for label in (0, 1)]
-    assert torch.equal(results[0].predictions, results[1].predictions)
+class LeavesTrainMode(Method):
+    """Leaves `model` in train mode."""
+
+    def __init__(self, model):
+        super().__init__(model, norm_tensors)
+
+    def forward(self, x):
+        self.model.train()
+        return self.predict(x)
 
 
-def test_reset_returns_to_the_exact_start(name):
-    method = make(name)
-    start, weights = method.state_dict(), snapshot(method.model)
-    first = [method(x).clone() for x in images(200).split(50)]
-    method.reset()
-    assert equal(method.state_dict(), start) and same(snapshot(method.model), weights)
-    again = [method(x) for x in images(200).split(50)]
-    assert all(map(torch.equal, first, again))
+class UsesGlobalRandomness(Method):
+    """Draws from torch's global generator."""
+
+    def __init__(self, model):
+        super().__init__(model, nothing)
+
+    def forward(self, x):
+        torch.rand(1)
+        return self.predict(x)
 
 
-@pytest.mark.parametrize("cut", [1, 37, 64, 130])
-def test_a_saved_state_goes_on_as_if_never_stopped(name, cut):
-    x = images(200)
-    method = make(name)
-    method(x[:cut])
-    file = io.BytesIO()
-    torch.save(method.state_dict(), file)
-    file.seek(0)
-    twin = make(name)
-    twin.load_state_dict(torch.load(file, weights_only=True))
-    for part in x[cut:].split(29):
-        assert torch.equal(method(part), twin(part))
-    assert equal(method.state_dict(), twin.state_dict())
-    twin.reset()
-    assert equal(twin.state_dict(), make(name).state_dict())
+class ForgetsToReset(Method):
+    """Keeps a sum in a plain attribute, which no state knows."""
+
+    def __init__(self, model):
+        super().__init__(model, nothing)
+        self.sum = torch.zeros(CLASSES)
+
+    def forward(self, x):
+        logits = self.predict(x)
+        answers = logits + self.sum
+        if not self.paused:
+            self.sum = self.sum + logits.mean(0)
+        return answers
 
 
-def test_a_state_resumes_in_a_new_process(name, tmp_path):
-    x = images(150)
-    method = make(name)
-    method(x[:70])
-    torch.save({"state": method.state_dict(), "x": x[70:]}, tmp_path / "state.pt")
-    script = (
-        "import sys, torch; sys.path.insert(0, sys.argv[2]); torch.set_num_threads(1)\n"
-        "from networks import make\n"
-        "saved = torch.load(sys.argv[1] + '/state.pt', weights_only=True)\n"
-        f"method = make({name!r}); method.load_state_dict(saved['state'])\n"
-        "torch.save(method(saved['x']), sys.argv[1] + '/answer.pt')\n"
-    )
-    here = __file__.rpartition("/")[0]
-    subprocess.run([sys.executable, "-c", script, str(tmp_path), here], check=True, timeout=120)
-    assert torch.equal(torch.load(tmp_path / "answer.pt", weights_only=True), method(x[70:]))
+class SharesWithItsForks(Method):
+    """Keeps its sum in an object that every fork shares."""
+
+    class Sum:
+        def __init__(self):
+            self.value = torch.zeros(CLASSES)
+
+        def state_dict(self):
+            return {"value": self.value.clone()}
+
+        def load_state_dict(self, state):
+            self.value = state["value"]
+
+        def __deepcopy__(self, memo):
+            return self
+
+        def __reduce__(self):
+            return SharesWithItsForks.Sum, ()
+
+    def __init__(self, model):
+        super().__init__(model, nothing)
+        self.sum = self.part("sum", self.Sum())
+
+    def forward(self, x):
+        logits = self.predict(x)
+        answers = logits + self.sum.value
+        if not self.paused:
+            self.sum.value = self.sum.value + logits.mean(0)
+        return answers
 
 
-def test_pickles_and_copies(name):
-    method = make(name)
-    method(images(70))
-    for twin in (pickle.loads(pickle.dumps(method)), copy.deepcopy(method)):
-        assert equal(twin.state_dict(), method.state_dict())
-        x = images(70, seed=5)
-        saved = method.state_dict()
-        assert torch.equal(twin(x), method(x))
-        method.load_state_dict(saved)
+class CountsPositions(Method):
+    """Answers by the row."""
+
+    def __init__(self, model):
+        super().__init__(model, nothing)
+
+    def forward(self, x):
+        return self.predict(x) + torch.arange(len(x))[:, None] * torch.eye(CLASSES)[0]
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_the_callers_flags_and_gradients_survive(name, training):
-    method = make(name)
-    method.model.train(training)
-    method.model[4].train(not training)
-    for i, p in enumerate(method.model.parameters()):
-        p.requires_grad_(i % 2 == 0)
-        p.grad = torch.full_like(p, float(i)) if i % 2 == 0 else None
-    modes = [m.training for m in method.model.modules()]
-    settings = [(m.momentum, m.track_running_stats) for m in method.model.modules() if hasattr(m, "momentum")]
-    method(images(130))
-    assert [m.training for m in method.model.modules()] == modes
-    assert [
-        (m.momentum, m.track_running_stats) for m in method.model.modules() if hasattr(m, "momentum")
-    ] == settings
-    for i, p in enumerate(method.model.parameters()):
-        assert p.requires_grad == (i % 2 == 0)
-        assert p.grad is None if i % 2 else torch.equal(p.grad, torch.full_like(p, float(i)))
-    assert all("forward" not in vars(m) for m in method.model.modules())
+class LetsBadSamplesIn(Method):
+    """Averages over the whole batch, bad samples and all."""
+
+    def __init__(self, model):
+        super().__init__(model, nothing)
+
+    def __call__(self, x):
+        usable = torch.isfinite(x).flatten(1).all(1)
+        answers = super().__call__(x)
+        return answers + (~usable).float().mean()
+
+    def forward(self, x):
+        return self.predict(x)
 
 
-def test_works_under_the_callers_no_grad_and_inference_threads(name):
+class DependsOnTheBatch(Method):
+    """Calls itself batch-free and centres every batch."""
+
+    batch_free = True
+
+    def __init__(self, model):
+        super().__init__(model, nothing)
+
+    def forward(self, x):
+        return self.predict(x - x.mean(0))
+
+
+class TakesAnyState(Method):
+    """Loads whatever it is given."""
+
+    def __init__(self, model):
+        super().__init__(model, affine_parameters)
+
+    def forward(self, x):
+        return self.predict(x)
+
+    def load_state_dict(self, state):
+        self._load(state)
+
+
+class LosesASetting(Method):
+    """Does not keep what its constructor was given."""
+
+    def __init__(self, model, strength=1.0):
+        super().__init__(model, nothing)
+
+    def forward(self, x):
+        return self.predict(x)
+
+
+class StoresWhilePaused(IntervalMethod):
+    """Fills its memory while it is paused."""
+
+    def __init__(self, model):
+        super().__init__(model, norm_tensors, tta.FIFO(8), interval=8)
+
+    def receive(self, x, logits, near):
+        for sample in x if self.paused else ():
+            self.memory.add(sample, 0)
+        return super().receive(x, logits, near)
+
+    def learn(self, draft, x):
+        draft.predict(x, momentum=0.1)
+
+
+BROKEN = {
+    LearnsFirst: "answers are not of before the batch was learned from",
+    IgnoresPause: "a paused method learned",
+    StoresWhilePaused: "a paused method learned or stored something",
+    ChangesTheCallersTensor: "a call changed the caller's model",
+    SwitchesTheCallersMode: "a call changed the caller's model",
+    LeavesTrainMode: "left in train mode",
+    UsesGlobalRandomness: "global generator was used",
+    ForgetsToReset: "answers after reset are not those at the start",
+    SharesWithItsForks: "disturb each other|fork|resuming|loaded state",
+    CountsPositions: "depend on the row's position",
+    LetsBadSamplesIn: "changed their neighbours' answers",
+    DependsOnTheBatch: "answers differ for batches of",
+    TakesAnyState: "was taken",
+    LosesASetting: "strength is not kept as an attribute",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_a_broken_method_fails(broken):
+    with pytest.raises(AssertionError, match=BROKEN[broken]):
+        check_method(broken)
+
+
+def test_a_method_that_raises_fails_by_the_name_of_the_check():
+    class Raises(tta.Source):
+        def reset(self):
+            raise RuntimeError("no way back")
+
+    with pytest.raises(AssertionError, match="leaves_the_callers_model_alone: RuntimeError: no way back"):
+        check_method(Raises)
+
+
+def test_the_checks_take_a_model_and_settings_of_ones_own():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+    check_method(tta.Source, model)
+    with pytest.raises(AssertionError, match="no norm layer"):
+        check_method(tta.NOTE, model)
+    assert len(CHECKS) == len({check.__name__ for check in CHECKS})
+
+
+def test_the_example_network_is_the_same_every_time_and_leaves_the_global_generator_alone():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    one, other = example_network(), example_network()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert equal(one.state_dict(), other.state_dict())
+    assert example_images(2).shape == (2, 3, 8, 8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_works_under_the_callers_no_grad(name):
     method, twin = make(name), make(name)
     with torch.no_grad():
         answer = method(images(130))
     assert torch.equal(answer, twin(images(130)))
-
-
-@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf, 2 * INPUT_BOUND, 1e30])
-def test_a_bad_sample_is_answered_with_nan_and_leaves_no_trace(name, poison):
-    x = images(100)
-    clean = torch.cat([x[:10], x[11:70], x[72:]])
-    x[10, 0, 0, 0] = x[70:72, 1] = poison
-    method, twin = make(name), make(name)
-    logits = torch.cat([method(part) for part in x.split(50)])
-    bad = torch.zeros(100, dtype=torch.bool)
-    bad[[10, 70, 71]] = True
-    expected = torch.cat([twin(clean[:49]), twin(clean[49:])])
-    assert logits[bad].isnan().all()
-    assert torch.equal(logits[~bad], expected)
-    assert method.counters == twin.counters | {"samples": 100, "rejected_samples": 3}
-    ours, theirs = method.state_dict(), twin.state_dict()
-    assert equal(ours | {"counters": None}, theirs | {"counters": None})
-
-
-def test_a_batch_of_bad_samples_changes_nothing(name):
-    method = make(name)
-    method(images(20))
-    before = method.state_dict()
-    assert method(torch.full((3, 3, 8, 8), torch.nan)).isnan().all()
-    after = method.state_dict()
-    assert after["counters"].pop("rejected_samples") == 3 and before["counters"].pop("rejected_samples") == 0
-    assert after["counters"].pop("samples") == 23 and before["counters"].pop("samples") == 20
-    assert equal(after, before)
 
 
 class Overflowing(nn.Module):
@@ -194,28 +301,19 @@ class Overflowing(nn.Module):
         return self.body(x.clamp(-5, 5)) + torch.where(wild, torch.inf, 0.0)
 
 
+@pytest.mark.parametrize("name", NAMES)
 def test_a_sample_whose_logits_are_not_finite_counts_as_bad(name):
     x = images(60)
     clean = torch.cat([x[:7], x[8:]])
     x[7, 0, 0, 0] = 1000
-    method, twin = tta.METHODS[name](Overflowing()), tta.METHODS[name](Overflowing())
+    method, twin = make(name, model=Overflowing()), make(name, model=Overflowing())
     logits, expected = method(x), twin(clean)
     assert logits[7].isnan().all() and method.counters["rejected_samples"] == 1
     torch.testing.assert_close(torch.cat([logits[:7], logits[8:]]), expected)
     assert equal(method.state_dict()["parts"], twin.state_dict()["parts"])
 
 
-@pytest.mark.parametrize("shape", [(4, 5, 8, 8), (4, 3, 8), (3, 8), (4, 3, 8, 8, 8)])
-def test_a_wrong_shape_is_refused_before_anything_changes(name, shape):
-    method = make(name)
-    method(images(20))
-    before, weights = method.state_dict(), snapshot(method.model)
-    with pytest.raises(ValueError, match="shape"):
-        method(torch.rand(shape))
-    assert equal(method.state_dict(), before) and same(snapshot(method.model), weights)
-    assert all(m.training is False for m in method.model.modules())
-
-
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "x", [torch.zeros(2, 3, 8, 8, dtype=torch.uint8), [[1.0]], torch.zeros(2, 3, 8, 8).long()]
 )
@@ -224,16 +322,41 @@ def test_what_is_not_a_floating_point_tensor_is_refused(name, x):
         make(name)(x)
 
 
+@pytest.mark.parametrize("name", NAMES)
 def test_double_precision_input_is_taken(name):
     assert torch.equal(make(name)(images(9).double()), make(name)(images(9)))
 
 
-def test_half_precision_models_run(name):
-    model = network("iabn" if name.startswith("note") else "bn").bfloat16()
-    with torch.backends.mkldnn.flags(enabled=False):  # its bfloat16 convolutions crash on some CPUs
-        assert tta.METHODS[name](model)(images(70)).dtype == torch.bfloat16
+@pytest.mark.parametrize("name", NAMES)
+def test_large_values_are_answered_where_the_model_can(name):
+    """A table with a column of millions is no reason for NaN."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    table = torch.randn(500, 4) * torch.tensor([5e5, 1.0, 1.0, 1.0]) + torch.tensor([2e6, 0.0, 0.0, 0.0])
+    model.train()
+    for _ in range(50):
+        model(table)
+    if name in ("note", "note_iid"):
+        tta.convert_iabn(model)
+    method = make(name, model=model.eval())
+    assert torch.isfinite(method(table)).all()
+    assert method.counters["rejected_samples"] == method.counters["unlearned_samples"] == 0
 
 
+def test_one_channel_far_beyond_the_source_is_not_learned_from():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)).eval()
+    model[0].running_mean[0], model[0].running_var[0] = 2e6, 25e10
+    method = tta.ONDA(model)
+    rows = torch.randn(40, 4)
+    rows[:, 0] = 2e6
+    rows[:, 2] *= 1e5
+    assert torch.isfinite(method(rows)).all()
+    assert method.counters["unlearned_samples"] == 40 and method.counters["updates"] == 0
+    assert float(method.model[0].running_var[2]) == 1.0
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_foreign_state_is_refused_and_changes_nothing(name):
     method = make(name)
     method(images(70))
@@ -245,29 +368,16 @@ def test_a_foreign_state_is_refused_and_changes_nothing(name):
         (before | {"parts": {"stranger": {}}}, "parts does not fit"),
         (before | {"counters": {}}, "counters does not fit"),
         (before | {"model": {"stranger": torch.zeros(1)}}, "model does not fit"),
+        (make(name, seed=1).state_dict(), "the state belongs to another model"),
+        (before | {"version": 99}, "the state has format version 99, this library reads up to"),
+        ({"method": "NOTE", "progress": 3, "model": {}}, "was saved by version 0.1"),
     ]:
         with pytest.raises(ValueError, match=message):
             method.load_state_dict(state)
         assert equal(method.state_dict(), before)
 
 
-def test_saved_states_hold_tensors_and_plain_values_only(name):
-    def check(value):
-        if isinstance(value, dict):
-            for key, item in value.items():
-                assert isinstance(key, str | int)
-                check(item)
-        elif isinstance(value, list | tuple):
-            for item in value:
-                check(item)
-        else:
-            assert value is None or isinstance(value, torch.Tensor | str | int | float | bool)
-
-    method = make(name)
-    method(images(70))
-    check(method.state_dict())
-
-
+@pytest.mark.parametrize("name", NAMES)
 def test_two_threads_on_one_method_take_turns(name):
     x = images(96)
     method = make(name)
@@ -286,6 +396,7 @@ def test_two_threads_on_one_method_take_turns(name):
     assert not failures and method.counters["samples"] == 192
 
 
+@pytest.mark.parametrize("name", NAMES)
 def test_repr_tells_what_it_is_doing(name):
     method = make(name)
     method(images(70))
@@ -294,6 +405,14 @@ def test_repr_tells_what_it_is_doing(name):
     assert type(method).__name__ in text and f"% of the model's {total}" in text and "samples 70" in text
 
 
+@pytest.mark.parametrize("name", NAMES)
 def test_a_model_that_is_no_module_is_refused(name):
     with pytest.raises(TypeError, match=r"model must be an nn\.Module, got str"):
-        tta.METHODS[name]("model")
+        tta.METHODS[name]("model", **({"source": []} if tta.METHODS[name].needs_source else {}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_says_what_it_is_and_needs(name):
+    kind = tta.METHODS[name]
+    assert kind.title and kind.__doc__ and kind.passes
+    assert kind.citation or name == "source"

@@ -1,4 +1,5 @@
 import copy
+import warnings
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from torch import nn
 
 import note_tta as tta
 from note_tta.methods import note
-from note_tta.methods.norm import affine_parameters, norm_layers, running_statistics
+from note_tta.methods.norm import affine_parameters, norm_tensors, running_statistics
 from note_tta.methods.objectives import entropy
 
 
@@ -84,33 +85,46 @@ def test_only_norm_statistics_and_affine_parameters_change():
     torch.manual_seed(0)
     model = build_model("resnet20", num_classes=10, norm="iabn")
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
-    may_change = affine_parameters(norm_layers(model)) | running_statistics(norm_layers(model))
     method = tta.NOTE(model, tta.PBRS(8), interval=8)
     method(torch.rand(20, 3, 32, 32))
-    changed = {key for key, tensor in model.state_dict().items() if not torch.equal(tensor, before[key])}
-    assert changed == set(may_change)
-    method.reset()
+    adapted = method.model.state_dict()
+    changed = {key for key, tensor in adapted.items() if not torch.equal(tensor, before[key])}
+    assert changed == set(norm_tensors(model))
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+    shared = {k for k, t in model.state_dict().items() if t.data_ptr() == adapted[k].data_ptr()}
+    assert shared == set(before) - changed
+    method.reset()
+    assert all(torch.equal(tensor, before[key]) for key, tensor in method.model.state_dict().items())
 
 
-def test_one_forward_pass_a_sample_and_one_over_memory_an_update():
+def test_one_forward_pass_per_sample_and_one_over_memory_per_update():
     method = make("note", memory=tta.PBRS(32), interval=32)
     seen = []
-    method.model.register_forward_hook(lambda module, args, out: seen.append(len(args[0])))
+    run = method.backbone.run
+    method.backbone.run = lambda module, x: seen.append((len(x), torch.is_grad_enabled())) or run(module, x)
     method(images(100))
-    assert sum(seen) == 100 + 3 * 32
+    assert seen == [(32, False), (32, True)] * 3 + [(4, False)]
     seen.clear()
     method(images(1))
-    assert seen == [1]
+    assert seen == [(1, False)]
 
 
 def test_no_gradient_is_computed_for_what_is_not_learned():
-    method = make("note", memory=tta.PBRS(32), interval=32)
-    touched = []
-    for name, p in method.model.named_parameters():
-        p.register_hook(lambda grad, name=name: touched.append(name))
-    method(images(32))
-    assert set(touched) == set(affine_parameters(norm_layers(method.model)))
+    model = network("iabn")
+    assert all(p.requires_grad for p in model.parameters())
+    method = tta.NOTE(model, tta.PBRS(32), interval=32)
+    with_gradient = []
+    step = tta.methods.draft.Draft.step
+
+    def looked_at(draft, loss=None):
+        step(draft, loss)
+        with_gradient.append({n for n, p in draft.module.named_parameters() if p.grad is not None})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tta.methods.draft.Draft, "step", looked_at)
+        method(images(32))
+    assert with_gradient == [set(affine_parameters(model))]
+    assert all(p.grad is None for p in model.parameters())
 
 
 def test_the_prediction_returned_is_the_one_stored():
@@ -139,10 +153,10 @@ def test_dropout_stays_off_in_an_update():
 
 def test_a_memory_of_one_leaves_statistics_alone_and_still_steps():
     method = make("note", memory=tta.PBRS(1), interval=3)
-    stats = {k: v.clone() for k, v in running_statistics(norm_layers(method.model)).items()}
+    stats = {k: v.clone() for k, v in running_statistics(method.model).items()}
     weight = method.model[1].weight.clone()
     method(images(3))
-    assert all(torch.equal(v, stats[k]) for k, v in running_statistics(norm_layers(method.model)).items())
+    assert all(torch.equal(v, stats[k]) for k, v in running_statistics(method.model).items())
     assert not torch.equal(method.model[1].weight, weight) and method.counters["updates"] == 1
 
 
@@ -157,25 +171,62 @@ def test_another_spatial_size_is_refused_until_reset():
     assert method(torch.rand(2, 3, 16, 16)).shape == (2, 5)
 
 
-@pytest.mark.parametrize("where", ["parameters", "statistics"])
-def test_an_update_that_comes_out_non_finite_is_rolled_back_whole(where):
-    method = make("note", memory=tta.PBRS(16), interval=16)
-    method(images(16))
+class Spoiling(nn.Module):
+    """A layer that makes its output too large whenever a graph is built, as in an update."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor, self.on = factor, [False]
+
+    def forward(self, x):
+        return x * self.factor if torch.is_grad_enabled() and self.on[0] else x
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+@pytest.mark.parametrize(("place", "factor"), [(10, torch.inf), (1, 3e38)], ids=["parameters", "statistics"])
+@pytest.mark.parametrize("delay", [0, 4, 16])
+def test_an_update_that_comes_out_non_finite_is_rolled_back_whole(place, factor, delay):
+    layers = list(network("iabn"))
+    spoiling = Spoiling(factor)
+    layers.insert(place, spoiling)
+    method = tta.NOTE(nn.Sequential(*layers), tta.PBRS(16), interval=16, delay=delay)
+    method(images(16 + delay))
     good = method.state_dict()
-    if where == "parameters":
-        method.model[-1].register_forward_hook(
-            lambda module, args, out: out * torch.inf if torch.is_grad_enabled() else None
-        )
-    else:
-        method.model[0].register_forward_hook(
-            lambda module, args, out: out * 3e38 if torch.is_grad_enabled() else None
-        )
+    spoiling.on[0] = True
     method(images(16, seed=9))
     after = method.state_dict()
     assert method.counters["rejected_updates"] == 1 and method.counters["updates"] == 1
     close(after["model"], good["model"])
     close(after["parts"]["optimizer"], good["parts"]["optimizer"])
     assert len(method.memory) == 0
+
+
+def test_updates_rejected_in_a_row_are_warned_of_once():
+    layers = [*network("iabn"), Spoiling(torch.inf)]
+    layers[-1].on[0] = True
+    method = tta.NOTE(nn.Sequential(*layers), interval=4)
+    with pytest.warns(RuntimeWarning, match="the last 3 updates were undone") as caught:
+        method(images(40))
+    assert len(caught) == 1 and method.counters["rejected_updates"] == 10
+
+
+def test_nan_in_a_row_is_warned_of_once():
+    method = make("note")
+    with pytest.warns(RuntimeWarning, match="the last 64 samples were answered with NaN") as caught:
+        for _ in range(100):
+            method(torch.full((1, 3, 8, 8), torch.nan))
+    assert len(caught) == 1
+
+
+def test_a_model_without_iabn_is_said_to_be_the_ablation_once():
+    with pytest.warns(RuntimeWarning, match="PBRS-only ablation: tta.NOTE\\(tta.convert_iabn\\(model\\)\\) is NOTE"):
+        method = tta.NOTE(network("bn"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        method.fork()(images(70))
+        tta.NOTE(network("iabn"))
 
 
 def test_rejected_samples_do_not_advance_the_interval():
@@ -215,7 +266,13 @@ def test_layers_without_affine_parameters_still_move_their_statistics():
     [
         ({"interval": 0}, "interval must be at least 1, got 0"),
         ({"momentum": 1.5}, r"momentum must be in \[0, 1\], got 1.5"),
-        ({"lr": 0}, "lr must be greater than 0, got 0"),
+        ({"lr": 0}, "lr must be greater than 0 and finite, got 0"),
+        ({"lr": float("inf")}, "lr must be greater than 0 and finite, got inf"),
+        ({"weight_decay": -1}, "weight_decay must be at least 0 and finite, got -1"),
+        ({"delay": 65}, "delay must be from 0 to 64, got 65"),
+        ({"learn_from": 0}, "learn_from must be at least 1, got 0"),
+        ({"warm_start": -1}, "warm_start must be at least 0, got -1"),
+        ({"executor": "fork"}, "executor must be one of .*, got 'fork'"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(keywords, message):
@@ -224,16 +281,119 @@ def test_settings_that_make_no_sense_are_refused(keywords, message):
 
 
 def test_models_it_cannot_adapt_are_refused():
-    with pytest.raises(ValueError, match="has no BatchNorm layer to adapt: use Source, LAME or CoTTA"):
+    with pytest.raises(ValueError, match="has no norm layer with affine parameters to adapt: use Source, LAME"):
         tta.NOTE(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="layer '1' keeps no running statistics"):
         tta.NOTE(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False)))
 
 
 def test_holds_little_beyond_the_model_and_its_samples():
-    method = make("note")
+    """Made and forked, it has the adapting tensors twice (the source's value and its own), and nothing frozen."""
+    model = network("iabn")
+    method = tta.NOTE(model)
+    own = {id(t.untyped_storage()): t.untyped_storage().nbytes() for t in model.state_dict().values()}
+    held = [*method.tensors.values(), *method.backbone.module.state_dict().values()]
+    extra = sum(t.numel() * t.element_size() for t in held if t.data_ptr() not in addresses(model))
+    adapting = sum(t.numel() * t.element_size() for t in norm_tensors(model).values())
+    assert extra == 2 * adapting and own
+
+
+def addresses(model):
+    return {t.data_ptr() for t in model.state_dict().values()}
+
+
+def test_warm_start_moves_the_statistics_fast_at_first_and_calmly_later():
+    method = make("note", warm_start=4, momentum=0.15, interval=8, memory=tta.PBRS(8))
+    paper = make("note", momentum=0.15, interval=8, memory=tta.PBRS(8))
+    rates = []
+    for _ in range(4):
+        rates.append(method.current_momentum())
+        method(images(8))
+    assert rates == [1 / 5, 1 / 6, 0.15, 0.15] and paper.current_momentum() == 0.15
+    reference = network("iabn")
+    reference[1].train().momentum = 1 / 5
+    reference(images(8))
+    twin = make("note", warm_start=4, interval=8, memory=tta.PBRS(8))
+    twin(images(8))
+    torch.testing.assert_close(twin.model[1].running_mean, reference[1].running_mean)
+
+
+def test_an_update_looks_at_learn_from_samples_drawn_anew():
+    method = make("note", learn_from=5, interval=16)
+    seen = []
+    learn = method.learn
+    method.learn = lambda draft, x: seen.append(x) or learn(draft, x)
     method(images(64))
-    held = sum(t.numel() for t in method.state_dict()["model"].values())
-    assert held == sum(
-        t.numel() for t in (affine_parameters(method._layers) | running_statistics(method._layers)).values()
-    )
+    held = {tuple(sample.flatten().tolist()) for sample in images(64)}
+    assert [len(x) for x in seen] == [5] * 4
+    assert all(tuple(sample.flatten().tolist()) in held for x in seen for sample in x)
+    assert not torch.equal(seen[1], seen[2])
+    whole = make("note", learn_from=1000)
+    assert torch.equal(whole(images(200)), make("note")(images(200)))
+
+
+@pytest.mark.parametrize("delay", [1, 5, 16])
+def test_a_delayed_update_is_the_same_one_taking_effect_later(delay):
+    """By hand: after every 16th sample an update is worked out from what is in effect then, and used `delay` later."""
+    x = images(120)
+    method = make("note", memory=tta.PBRS(16), interval=16, delay=delay, lr=1e-2, momentum=0.2)
+    worker = make("note", memory=tta.PBRS(16), interval=16, lr=1e-2, momentum=0.2)
+    answers, pending = [], None
+    for index, sample in enumerate(x):
+        if pending is not None and pending[0] == index:
+            worker.load_state_dict(worker.state_dict() | {"model": pending[1]["model"]} | {
+                "parts": worker.state_dict()["parts"] | {"optimizer": pending[1]["parts"]["optimizer"]}
+            })
+            pending = None
+        paused = worker.fork()
+        paused.pause()
+        answers.append(paused(sample[None]))
+        if (index + 1) % 16 == 0:
+            ahead = worker.fork()
+            ahead(sample[None])  # reads and takes effect at once, in the fork
+            pending = (index + 1 + delay, ahead.state_dict())
+            kept = worker.state_dict()
+            parts = ahead.state_dict()["parts"] | {"optimizer": kept["parts"]["optimizer"]}
+            worker.load_state_dict(kept | {"parts": parts})
+        else:
+            worker(sample[None])
+    torch.testing.assert_close(method(x), torch.cat(answers), atol=1e-5, rtol=1e-5)
+    assert method.counters["updates"] == (len(x) - delay) // 16
+
+
+def test_a_memory_given_to_two_methods_is_refused():
+    memory = tta.PBRS(8)
+    tta.NOTE(network("iabn"), memory)
+    with pytest.raises(ValueError, match="this PBRS is in use by another method: each method needs its own"):
+        tta.NOTE(network("iabn"), memory)
+
+
+def test_a_states_settings_are_taken_over_all_of_them():
+    saver = make("note", interval=16, lr=1e-2, momentum=0.2, learn_from=8, memory=tta.PBRS(20), delay=3)
+    saver(images(50))
+    taker = make("note")
+    taker.load_state_dict(saver.state_dict())
+    assert taker.settings() == saver.settings()
+    assert torch.equal(taker(images(70, seed=2)), saver(images(70, seed=2)))
+    taker.reset()
+    assert torch.equal(taker(images(130)), make("note")(images(130)))
+    with pytest.raises(ValueError, match="interval must be at least 1, got 0"):
+        taker.load_state_dict(saver.state_dict() | {"settings": saver.settings() | {"interval": 0}})
+
+
+@pytest.mark.parametrize("kind", ["layer", "group", "rms", "mixed"])
+def test_models_without_batch_norm_adapt_by_the_step_alone(kind):
+    torch.manual_seed(0)
+    norm = {
+        "layer": nn.LayerNorm([8, 6, 6]),
+        "group": nn.GroupNorm(2, 8),
+        "rms": nn.RMSNorm([8, 6, 6]),
+        "mixed": nn.Sequential(nn.GroupNorm(2, 8), tta.IABN2d(8)),
+    }[kind]
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.Flatten(), nn.Linear(288, 5)).eval()
+    method = tta.NOTE(model, interval=8)
+    method(images(8))
+    adapted = method.model.state_dict()
+    changed = {k for k, t in model.state_dict().items() if not torch.equal(t, adapted[k])}
+    assert changed == set(norm_tensors(model))
+    assert torch.equal(method(images(3, seed=2)), method.model(images(3, seed=2)).detach())

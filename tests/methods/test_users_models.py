@@ -9,6 +9,8 @@ from networks import CLASSES, images, make, network
 from torch import nn
 
 import note_tta as tta
+from note_tta.checks import equal
+from note_tta.methods.draft import Draft
 
 NAMES = list(tta.METHODS)
 LEARNING = [name for name in NAMES if name not in ("source", "lame", "bn_stats")]
@@ -61,7 +63,7 @@ def activated():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_single_bad_sample_is_answered_by_a_model_that_takes_no_empty_batch(name):
-    method = tta.METHODS[name](Viewing(network()).eval())
+    method = make(name, model=Viewing(network("iabn")).eval())
     assert method(torch.full((1, 3, 8, 8), torch.nan)).isnan().all()
     assert method(torch.rand(0, 3, 8, 8)).shape == (0, CLASSES)
     assert method.counters["rejected_samples"] == 1
@@ -78,7 +80,7 @@ def test_clips_folded_into_the_batch_are_told_apart(name, time_first):
     loud = clips.clone()
     loud[2, 1] *= 1000
     assert torch.isfinite(method(loud)).all()
-    assert method.counters["rejected_samples"] == 1
+    assert method.counters["unlearned_samples"] == 1
 
 
 @pytest.mark.parametrize("name", ["bn_stats", "tent", "pl", "cotta"])
@@ -114,22 +116,23 @@ def test_inference_mode_makes_no_difference(name):
 
 
 @pytest.mark.parametrize("name", LEARNING)
-def test_an_update_that_raises_leaves_no_trace_in_the_model(name, monkeypatch):
+def test_an_update_that_raises_leaves_no_trace(name, monkeypatch):
     method = make(name)
     method(images(64))
     before = copy.deepcopy(method.state_dict())
 
-    def fail(*args, **keywords):
-        for tensor in method._adapted.values():
+    def fail(draft, *args, **keywords):
+        for tensor in draft.tensors.values():
             tensor.data.add_(1)
         raise KeyboardInterrupt
 
-    target = method if hasattr(method, "learn") else method._optimizer
-    monkeypatch.setattr(target, "learn" if target is method else "step", fail)
+    monkeypatch.setattr(Draft, "value" if name == "onda" else "step", fail)
     with pytest.raises(KeyboardInterrupt):
         method(images(64, seed=2))
     after = method.state_dict()
-    assert all(torch.equal(after["model"][key], before["model"][key]) for key in before["model"])
+    for key in ("model", "parts"):
+        stored = {k: v for k, v in after[key].items() if k not in ("memory", "random", "schedule")}
+        assert equal(stored, {k: before[key][k] for k in stored})
 
 
 @pytest.mark.parametrize("name", ["note", "onda"])
@@ -149,47 +152,35 @@ def test_a_model_of_mixed_precision_is_updated_in_the_precision_of_its_input(nam
     assert method.counters["updates"] == 2
 
 
-@pytest.mark.parametrize("name", ["note", "onda"])
-def test_a_method_made_over_an_adapted_model_resumes_exactly(name):
-    method = make(name, interval=4)
-    for seed in range(20):
-        method(images(64, seed=seed) * 4)
-    again = tta.METHODS[name](copy.deepcopy(method.model), interval=4)
-    again.load_state_dict(method.state_dict())
-    x = torch.cat([images(32, seed=50), images(32, seed=51) * 9])
-    assert torch.equal(again(x), method(x))
-    assert again.counters == method.counters
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("change", ["fine-tuned", "cast", "loaded"])
+def test_a_model_that_changed_under_a_live_method_is_an_error_at_the_next_call(name, change):
+    model = network("iabn")
+    method = make(name, model=model)
+    method(images(4))
+    if change == "fine-tuned":
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(images(4)).sum().backward()
+        optimizer.step()
+    elif change == "cast":
+        model.double()
+    else:
+        model.load_state_dict(network("iabn", seed=1).state_dict())
+    if name in ("cotta",):  # every parameter is its own
+        method(images(4))
+        return
+    with pytest.raises(ValueError, match=r"was (changed|moved or cast) after the method was made: make the method anew"):
+        method(images(4))
 
 
-@pytest.mark.parametrize("name", LEARNING)
-def test_buffers_that_a_conversion_replaced_are_followed(name):
-    method = make(name)
-    start = copy.deepcopy(method.model.state_dict())
-    method.model.double()
-    for seed in range(2):
-        method(images(64, seed=seed))
-    assert method.counters["updates"] > 0
-    live = method.model.state_dict()
-    assert all(torch.equal(tensor, live[key]) for key, tensor in method.state_dict()["model"].items())
-    method.reset()
-    for key, tensor in method.model.state_dict().items():
-        assert torch.equal(tensor, start[key].to(tensor.dtype))
-
-
-@pytest.mark.parametrize("name", [name for name in LEARNING if name != "onda"])
-def test_a_model_whose_parts_were_replaced_is_refused(name):
-    method = make(name)
-    method.model.load_state_dict(network(seed=1).state_dict(), assign=True)
-    with pytest.raises(RuntimeError, match="was replaced after the method was made"):
-        method(images(64))
-
-
-@pytest.mark.parametrize("name", ["onda", "pbrs"])
-def test_a_model_converted_too_late_is_refused(name):
-    method = tta.ONDA(network()) if name == "onda" else tta.NOTE(network())
-    tta.convert_iabn(method.model)
-    with pytest.raises(RuntimeError, match=r"layer '1' was replaced .* convert the model first"):
-        method(images(64))
+def test_what_the_caller_does_to_norm_layers_does_not_reach_the_method():
+    model = network("iabn")
+    method, twin = tta.NOTE(model), tta.NOTE(network("iabn"))
+    with torch.no_grad():
+        model[1].weight.mul_(3)
+    tta.convert_bn(model)
+    model.train()
+    assert torch.equal(method(images(130)), twin(images(130)))
 
 
 def test_a_state_of_other_norm_layers_is_refused():
@@ -200,17 +191,6 @@ def test_a_state_of_other_norm_layers_is_refused():
     ):
         with pytest.raises(ValueError, match=rf"1 is IABN2d\(alpha=4, correction=0\), {told}"):
             tta.NOTE(other).load_state_dict(saved)
-
-
-@pytest.mark.parametrize("name", ["note", "tent"])
-def test_a_setting_that_an_older_torch_did_not_save_is_the_optimizers_own(name):
-    method = make(name)
-    method(images(64))
-    state = method.state_dict()
-    del state["parts"]["optimizer"]["param_groups"][0]["maximize"]
-    again = make(name)
-    again.load_state_dict(state)
-    assert torch.equal(again(images(64, seed=2)), method(images(64, seed=2)))
 
 
 def test_a_mask_of_a_model_may_be_infinite():
@@ -234,34 +214,149 @@ def test_a_models_own_complaint_about_a_shape_is_a_value_error():
         tta.Source(Strict(*network()))(torch.rand(2, 3, 9, 9))
 
 
-@pytest.mark.parametrize("name", ["note", "onda", "bn_stats", "lame"])
-def test_a_forward_of_the_callers_own_is_run_and_kept(name):
-    model = network()
-    layer = model[9] if name == "lame" else model[1]
-    calls = []
-    own = layer.forward
-
-    def counting(x):
-        calls.append(len(x))
-        return own(x)
-
-    layer.forward = counting
-    expected = tta.METHODS[name](network())(images(8))
-    assert torch.equal(tta.METHODS[name](model)(images(8)), expected)
-    assert calls == [8]
-    assert layer.forward is counting
+@pytest.mark.parametrize("name", ["note", "bn_stats"])
+def test_a_function_in_the_place_of_a_forward_is_refused_where_it_would_run_the_callers_layer(name):
+    model = network("iabn")
+    own = model[1].forward
+    model[1].forward = lambda x: own(x)
+    with pytest.raises(ValueError, match="write a subclass with that forward"):
+        make(name, model=model)(images(8))
+    assert torch.isfinite(tta.Source(model)(images(8))).all()
 
 
-def test_a_swapped_forward_is_the_same_object_every_time():
-    layer = nn.Linear(2, 2)
-    swap = SwappedForward({"a": layer}, lambda name, own, x: own(x) + 1)
+def test_hooks_run_on_the_methods_own_layers_too():
+    model = network("iabn")
     seen = []
-    for _ in range(2):
-        with swap:
-            seen.append(layer.__dict__["forward"])
-            assert torch.equal(layer(torch.zeros(1, 2)), layer.bias.detach()[None] + 1)
-    assert seen[0] is seen[1]
-    assert "forward" not in layer.__dict__
+
+    class Recorder:
+        def hook(self, module, inputs, output):
+            seen.append(module)
+
+    recorder = Recorder()
+    model[1].register_forward_hook(recorder.hook)
+    method = tta.NOTE(model)
+    method(images(3))
+    assert len(seen) == 1 and seen[0] is not model[1]
+    assert method.model[1]._forward_hooks and len(model[1]._forward_hooks) == 1
+
+
+def test_a_model_that_refers_to_its_own_layers_is_copied_whole():
+    class Listing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = network("iabn")
+            self.order = list(self.body)  # a plain list of layers
+
+        def forward(self, x):
+            for layer in self.order:
+                x = layer(x)
+            return x
+
+    model = Listing().eval()
+    before = copy.deepcopy(model.state_dict())
+    method, plain = tta.NOTE(model, interval=16), tta.NOTE(network("iabn"), interval=16)
+    assert torch.equal(method(images(70)), plain(images(70)))
+    assert equal(model.state_dict(), before)
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.jit.script], ids=["DataParallel", "script"])
+def test_models_that_cannot_be_shared_are_refused_by_name(wrap):
+    model = wrap(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    with pytest.raises(TypeError, match=r"give the method (model\.module|the model it was made from)"):
+        tta.TENT(model)
+
+
+def test_a_model_without_shapes_yet_is_refused():
+    with pytest.raises(ValueError, match="has no shape yet: run the model once before wrapping it"):
+        tta.TENT(nn.Sequential(nn.LazyLinear(4), nn.BatchNorm1d(4)))
+
+
+def test_a_quantised_part_is_shared():
+    body = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).eval()
+    model = torch.ao.quantization.quantize_dynamic(body, {nn.Linear})
+    method = tta.TENT(model)
+    assert method(torch.rand(16, 8)).shape == (16, 3)
+    assert method.counters["updates"] + method.counters["rejected_updates"] == 1
+
+
+class Detecting(nn.Module):
+    """Returns a dict, or a tuple."""
+
+    def __init__(self, keyed):
+        super().__init__()
+        self.body, self.keyed = network("iabn"), keyed
+
+    def forward(self, x):
+        logits = self.body(x)
+        return {"logits": logits, "features": x} if self.keyed else (x, logits)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("keyed", "output"), [(True, "logits"), (False, 1), (True, lambda out: out["logits"])])
+def test_logits_are_taken_out_of_what_the_model_returns(name, keyed, output):
+    plain = make(name, model=network("iabn"))
+    method = make(name, model=Detecting(keyed), output=output)
+    assert torch.equal(method(images(70)), plain(images(70)))
+    assert isinstance(method.model(images(2)), dict if keyed else tuple)
+
+
+def test_an_output_that_is_not_there_says_what_is():
+    with pytest.raises(ValueError, match=r"output='scores' is not in what the model returned, the keys \['features', 'logits'\]"):
+        tta.Source(Detecting(True), output="scores")(images(2))
+    with pytest.raises(ValueError, match=r"gave dict; output=… names where in it the logits are"):
+        tta.Source(Detecting(True))(images(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", LEARNING)
+def test_a_model_of_half_precision_adapts_in_float32(name, dtype):
+    model = network("iabn").to(dtype)
+    method = make(name, model=model)
+    start = method.state_dict()["model"]
+    with torch.backends.mkldnn.flags(enabled=False):  # its 16-bit convolutions crash on some CPUs
+        for seed in range(3):
+            answers = method(images(64, seed=seed))
+    assert answers.dtype == dtype and torch.isfinite(answers).all()
+    assert method.counters["updates"] >= 3 and method.counters["rejected_updates"] == 0
+    state = method.state_dict()["model"]
+    assert all(tensor.dtype in (torch.float32, torch.int64) for tensor in state.values())
+    assert all(not torch.equal(tensor, start[key]) for key, tensor in state.items())
+    assert all(p.dtype == dtype for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["note", "tent", "cotta", "onda"])
+def test_methods_adapt_under_autocast(name):
+    method = make(name, model=network("iabn"), **({"delay": 8} if name == "note" else {}))
+    start = method.state_dict()["model"]
+    with torch.backends.mkldnn.flags(enabled=False), torch.autocast("cpu", dtype=torch.bfloat16):
+        for seed in range(3):
+            assert torch.isfinite(method(images(64, seed=seed))).all()
+    assert method.counters["updates"] >= 2 and method.counters["rejected_updates"] == 0
+    assert not all(torch.equal(t, start[k]) for k, t in method.state_dict()["model"].items())
+
+
+def test_a_method_moves_to_another_device_with_copies_of_its_own():
+    model = network("iabn")
+    method = tta.NOTE(model, interval=8)
+    method(images(9))
+    assert method.to("cpu") is method
+    method.to("meta")
+    assert all(t.device.type == "meta" for t in method.model.state_dict().values())
+    assert all(t.device.type == "cpu" for t in model.state_dict().values())
+
+
+def test_pickled_to_a_spawned_process(tmp_path):
+    method = make("note", interval=16)
+    method(images(20))
+    context = torch.multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        answers = pool.apply(run_there, (method, images(40, seed=2)))
+    assert torch.equal(answers, method(images(40, seed=2)))
+
+
+def run_there(method, x):
+    torch.set_num_threads(1)
+    return method(x)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -272,8 +367,8 @@ def test_a_compiled_model_is_compiled_a_few_times_only(name):
     counter = CompileCounterWithBackend("eager")
     keywords = {"interval": 16} if name in ("note", "onda") else {}
     keywords |= {"augmentations": 2} if name == "cotta" else {}
-    plain = tta.METHODS[name](network(), **keywords)
-    compiled = tta.METHODS[name](torch.compile(network(), backend=counter), **keywords)
+    plain = make(name, model=network("iabn"), **keywords)
+    compiled = make(name, model=torch.compile(network("iabn"), backend=counter), **keywords)
     for seed in range(12):
         x = images(16, seed=seed)
         torch.testing.assert_close(compiled(x), plain(x), atol=1e-4, rtol=1e-3)
@@ -286,7 +381,8 @@ def test_a_parameter_that_two_layers_share_is_stepped_once():
     method = tta.NOTE(model, interval=4, lr=0.01)
     before = model[1].weight.detach().clone()
     method(images(4))
-    assert (model[1].weight.detach() - before).abs().max() <= 0.0101
+    moved = (method.model[1].weight.detach() - before).abs().max()
+    assert 0.009 < moved <= 0.0101 and method.model[4].weight is method.model[1].weight
 
 
 def test_a_memory_that_is_none_is_refused():

@@ -1,24 +1,30 @@
-"""Threads: methods on separate models do not disturb each other, whatever both are doing."""
+"""Any number of methods on one model, in threads, interrupted at any moment: none disturbs another."""
 
+import ctypes
+import random
 import threading
 
 import pytest
 import torch
-from networks import images, make
+from networks import images, make, network
 
 import note_tta as tta
+from note_tta.checks import equal, look
+
+NAMES = sorted(tta.METHODS)
 
 
-@pytest.mark.parametrize("name", sorted(tta.METHODS))
-def test_two_methods_in_two_threads_answer_as_one_after_the_other(name):
+def answers(method, stream):
+    return torch.cat([method(part) for part in stream])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_methods_on_one_model_in_two_threads_answer_as_one_after_the_other(name):
     keywords = {"augmentations": 2} if name == "cotta" else {}
     streams = [images(192, seed=seed).split(16) for seed in (1, 2)]
-
-    def answers(method, stream):
-        return torch.cat([method(part) for part in stream])
-
-    expected = [answers(make(name, seed, **keywords), stream) for seed, stream in enumerate(streams)]
-    methods = [make(name, seed, **keywords) for seed in range(2)]
+    model = network("iabn")
+    expected = [answers(make(name, model=model, **keywords), stream) for stream in streams]
+    methods = [make(name, model=model, **keywords) for _ in range(2)]
     found, together = [None, None], threading.Barrier(2)
 
     def work(place):
@@ -29,3 +35,60 @@ def test_two_methods_in_two_threads_answer_as_one_after_the_other(name):
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
+
+
+class Interrupted(BaseException):
+    """Thrown into a thread at a random moment, as Ctrl-C is."""
+
+
+def trial(number, model, expected, alone):
+    """Two methods and the model itself at work; a third is interrupted. Returns what went wrong."""
+    chance = random.Random(number)
+    name, keywords = chance.choice([("note", {"interval": 8}), ("tent", {}), ("cotta", {"augmentations": 2}), ("onda", {})])
+    before, failures = look(model), []
+    stream = images(48, seed=1).split(8)
+    victim = make(name, model=model, **keywords)
+    started = threading.Event()
+
+    def be_interrupted():
+        try:
+            started.set()
+            while True:
+                answers(victim, stream)
+        except Interrupted:
+            pass
+
+    thread = threading.Thread(target=be_interrupted)
+    thread.start()
+    started.wait()
+    neighbour = make("note", model=model, interval=8)
+    if not torch.equal(answers(neighbour, stream), alone):
+        failures.append("a neighbour answered differently")
+    with torch.no_grad():
+        if not torch.equal(model(images(8)), expected):
+            failures.append("the model answered differently")
+    threading.Event().wait(chance.random() * 0.01)
+    while thread.is_alive():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
+        thread.join(0.2)
+    if not equal(look(model), before):
+        failures.append("the model was changed")
+    return failures
+
+
+def interrupt(trials):
+    model = network("iabn")
+    with torch.no_grad():
+        expected = model(images(8))
+    alone = answers(make("note", model=model, interval=8), images(48, seed=1).split(8))
+    for number in range(trials):
+        assert trial(number, model, expected, alone) == []
+
+
+def test_interrupts_at_random_moments_disturb_nobody():
+    interrupt(40)
+
+
+@pytest.mark.slow
+def test_a_thousand_interrupts_at_random_moments_disturb_nobody():
+    interrupt(1000)
