@@ -1,4 +1,4 @@
-"""Keep a trained classifier accurate while its input drifts, on streams correlated in time.
+"""Test-time adaptation: keep a trained classifier accurate while its input drifts, on streams correlated in time.
 
 The public names are resolved on first use, so that the command line answers before torch is imported.
 """
@@ -8,83 +8,33 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from .names import MODULES, homes
 
-_HOME = {
-    "FIFO": "memory",
-    "PBRS": "memory",
-    "Memory": "memory",
-    "Reservoir": "memory",
-    "IABN1d": "nn.iabn",
-    "IABN2d": "nn.iabn",
-    "IABN3d": "nn.iabn",
-    "convert_bn": "nn.iabn",
-    "convert_iabn": "nn.iabn",
-    "METHODS": "methods",
-    "BNStats": "methods",
-    "CoTTA": "methods",
-    "LAME": "methods",
-    "Method": "methods",
-    "NOTE": "methods",
-    "NOTEIID": "methods",
-    "ONDA": "methods",
-    "PL": "methods",
-    "Source": "methods",
-    "TENT": "methods",
-    "Result": "evaluation",
-    "evaluate": "evaluation",
-    "load_state": "checkpoint",
-    "load_weights": "checkpoint",
-    "save_state": "checkpoint",
-}
-_MODULES = ("nn", "streams")
+__version__ = "0.2.0.dev0"
 
-__all__ = [
-    "FIFO",
-    "IABN1d",
-    "IABN2d",
-    "IABN3d",
-    "LAME",
-    "METHODS",
-    "NOTE",
-    "NOTEIID",
-    "ONDA",
-    "PBRS",
-    "PL",
-    "TENT",
-    "BNStats",
-    "CoTTA",
-    "Memory",
-    "Method",
-    "Reservoir",
-    "Result",
-    "Source",
-    "__version__",
-    "convert_bn",
-    "convert_iabn",
-    "evaluate",
-    "load_state",
-    "load_weights",
-    "nn",
-    "save_state",
-    "streams",
-]
+__all__ = sorted([*homes(), *MODULES, "__version__"])
 
 if TYPE_CHECKING:
-    from . import nn, streams
-    from .checkpoint import load_state, load_weights, save_state
-    from .evaluation import Result, evaluate
-    from .memory import FIFO, PBRS, Memory, Reservoir
-    from .methods import LAME, METHODS, NOTE, NOTEIID, ONDA, PL, TENT, BNStats, CoTTA, Method, Source
-    from .nn.iabn import IABN1d, IABN2d, IABN3d, convert_bn, convert_iabn
+    from . import data as data
+    from . import methods as methods
+    from . import models as models
+    from . import nn as nn
+    from . import streams as streams
+    from .checkpoint import *  # noqa: F403
+    from .checks import *  # noqa: F403
+    from .evaluation import *  # noqa: F403
+    from .memory import *  # noqa: F403
+    from .methods import *  # noqa: F403
+    from .nn.iabn import *  # noqa: F403
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in MODULES:
         return import_module(f".{name}", __name__)
-    if name not in _HOME:
+    home = homes().get(name)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    value = getattr(import_module(f".{home}", __name__), name)
     globals()[name] = value
     return value
 

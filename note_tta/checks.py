@@ -70,7 +70,7 @@ def example_network(seed: int = 0) -> nn.Module:
         for _ in range(20):
             model.train()(torch.rand(32, *SHAPE, generator=generator))
     with torch.no_grad():
-        model[-1].weight.mul_(8)
+        model.get_parameter("9.weight").mul_(8)
     return convert_iabn(model).eval()
 
 
@@ -114,11 +114,15 @@ def answers_every_sample(make: Make, model: nn.Module) -> None:
     for size in (1, 2, 64, 130):
         method = make()
         logits = method(example_images(size))
-        _require(logits.ndim == 2 and len(logits) == size, f"{size} samples got answers of shape {logits.shape}")
+        _require(
+            logits.ndim == 2 and len(logits) == size, f"{size} samples got answers of shape {logits.shape}"
+        )
         _require(bool(torch.isfinite(logits).all()), f"{size} finite samples got answers that are not finite")
         _require(not logits.requires_grad, "answers carry a graph")
         _require(set(method.counters) == set(COUNTERS), f"counters are {sorted(method.counters)}")
-        _require(method.counters["samples"] == size, f"{size} samples were counted as {method.counters['samples']}")
+        _require(
+            method.counters["samples"] == size, f"{size} samples were counted as {method.counters['samples']}"
+        )
 
 
 def answers_before_it_learns(make: Make, model: nn.Module) -> None:
@@ -164,7 +168,9 @@ def keeps_modes_and_global_randomness(make: Make, model: nn.Module) -> None:
     state = torch.get_rng_state()
     for part in example_images(130).split(65):
         method(part)
-    _require(torch.equal(torch.get_rng_state(), state), "torch's global generator was used: take a torch.Generator")
+    _require(
+        torch.equal(torch.get_rng_state(), state), "torch's global generator was used: take a torch.Generator"
+    )
     _require(torch.is_grad_enabled(), "gradients were left switched off")
     _require(method.model is method.model, "method.model is another object at each look")
     _require(not any(m.training for m in method.model.modules()), "method.model was left in train mode")
@@ -173,7 +179,10 @@ def keeps_modes_and_global_randomness(make: Make, model: nn.Module) -> None:
 def shares_one_model(make: Make, model: nn.Module) -> None:
     """Two methods on one model, taking turns, answer as each does alone."""
     streams = [example_images(150, seed=3), example_images(150, seed=4)]
-    alone = [[method(part) for part in stream.split(50)] for method, stream in zip((make(), make()), streams, strict=True)]
+    alone = [
+        [method(part) for part in stream.split(50)]
+        for method, stream in zip((make(), make()), streams, strict=True)
+    ]
     both = make(), make()
     for turn in range(3):
         for which in (0, 1):
@@ -208,7 +217,9 @@ def resumes_exactly(make: Make, model: nn.Module) -> None:
         _require(equal(twin.state_dict(), state), "a loaded state is not the one that was saved")
         for part in x[cut:].split(29):
             _require(torch.equal(method(part), twin(part)), f"answers differ after resuming at sample {cut}")
-        _require(equal(method.state_dict(), twin.state_dict()), f"states differ after resuming at sample {cut}")
+        _require(
+            equal(method.state_dict(), twin.state_dict()), f"states differ after resuming at sample {cut}"
+        )
 
 
 def pickles(make: Make, model: nn.Module) -> None:
@@ -218,7 +229,10 @@ def pickles(make: Make, model: nn.Module) -> None:
     twins = [pickle.loads(pickle.dumps(method)), copy.deepcopy(method)]
     answers = method(example_images(70, seed=5))
     for twin in twins:
-        _require(torch.equal(twin(example_images(70, seed=5)), answers), "a pickled or copied method answers differently")
+        _require(
+            torch.equal(twin(example_images(70, seed=5)), answers),
+            "a pickled or copied method answers differently",
+        )
 
 
 def forks(make: Make, model: nn.Module) -> None:
@@ -230,7 +244,9 @@ def forks(make: Make, model: nn.Module) -> None:
     before = method.state_dict()
     _require(torch.equal(fork(example_images(130, seed=5)), expected), "two forks answer differently")
     _require(equal(method.state_dict(), before), "a fork's samples changed the method it was forked from")
-    _require(torch.equal(method(example_images(130, seed=5)), expected), "a fork and its origin answer differently")
+    _require(
+        torch.equal(method(example_images(130, seed=5)), expected), "a fork and its origin answer differently"
+    )
 
 
 def refuses_foreign_states(make: Make, model: nn.Module) -> None:
@@ -263,7 +279,9 @@ def turns_bad_samples_away(make: Make, model: nn.Module) -> None:
         bad = torch.zeros(100, dtype=torch.bool)
         bad[[10, 70, 71]] = True
         _require(bool(logits[bad].isnan().all()), f"samples with {poison} were not answered with NaN")
-        _require(torch.equal(logits[~bad], expected), f"samples with {poison} changed their neighbours' answers")
+        _require(
+            torch.equal(logits[~bad], expected), f"samples with {poison} changed their neighbours' answers"
+        )
         _require(method.counters["rejected_samples"] == 3, "bad samples were not counted in rejected_samples")
         ours, theirs = method.state_dict(), twin.state_dict()
         _require(equal(ours["model"], theirs["model"]), f"samples with {poison} entered the model")
@@ -308,7 +326,8 @@ def is_batch_free_where_it_says_so(make: Make, model: nn.Module) -> None:
         method = make()
         answers = torch.cat([method(part) for part in x.split(size)])
         _require(
-            bool(torch.allclose(answers, expected, atol=1e-4, rtol=1e-4)), f"answers differ for batches of {size}"
+            bool(torch.allclose(answers, expected, atol=1e-4, rtol=1e-4)),
+            f"answers differ for batches of {size}",
         )
         _require(method.counters == whole.counters, f"counters differ for batches of {size}")
         ours, theirs = method.state_dict()["model"], whole.state_dict()["model"]
@@ -337,7 +356,9 @@ def keeps_its_settings(make: Make, model: nn.Module) -> None:
     method = make().inner
     names = [name for name in inspect.signature(type(method)).parameters if name != "model"]
     missing = [name for name in names if not hasattr(method, name)]
-    _require(not missing, f"the constructor's {', '.join(missing)} is not kept as an attribute of the same name")
+    _require(
+        not missing, f"the constructor's {', '.join(missing)} is not kept as an attribute of the same name"
+    )
 
 
 CHECKS: tuple[Callable[[Make, nn.Module], None], ...] = (

@@ -123,6 +123,8 @@ class Memory(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        if self._samples is not None:
+            self._samples = self._samples.clone()  # torch shares what it sends to another process
         self.generator = torch.Generator()
         self.generator.set_state(torch.frombuffer(bytearray(state["generator"]), dtype=torch.uint8))
 

@@ -15,7 +15,6 @@ from note_tta.data.archives import ALLOWANCE, EXPANSION, LONGEST_HEADER
 from note_tta.data.tables import MOST_ROWS
 from note_tta.experiments.own import MAX_PIXELS
 from note_tta.experiments.store import MAX_BYTES
-from note_tta.methods import INPUT_BOUND
 
 from .common import RESULTS, TREE
 
@@ -35,7 +34,6 @@ def page() -> str:
     environment.filters["thousands"] = "{:,}".format
     environment.filters["signed"] = "{:+.2f}".format
     bounds = {
-        "input": f"{INPUT_BOUND:,.0f}",
         "expansion": EXPANSION,
         "allowance_mb": ALLOWANCE >> 20,
         "header_mb": LONGEST_HEADER >> 20,

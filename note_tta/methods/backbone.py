@@ -45,14 +45,16 @@ class Backbone:
         output: The key, index or callable that takes the logits out of what the model returns.
     """
 
-    def __init__(self, model: nn.Module, adapts: Callable[[nn.Module], Tensors], output: Output = None) -> None:
+    def __init__(
+        self, model: nn.Module, adapts: Callable[[nn.Module], Tensors], output: Output = None
+    ) -> None:
         _refuse_unsuitable(model)
         chosen = adapts(model)
         _refuse_bound_forwards(model, chosen)
         self.output = output
         self.dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
         self.answer_dtype = self.dtype
-        self.source: Tensors = {name: _own(tensor) for name, tensor in chosen.items()}
+        self.source = own_tensors(chosen)
         instead = {id(tensor): self.source[name] for name, tensor in chosen.items()}
         if narrow(self.dtype) and not all(is_norm_tensor(model, name) for name in chosen):
             self.dtype = torch.float32  # weights that learn need the precision of their steps
@@ -84,7 +86,7 @@ class Backbone:
 
     def clone_source(self) -> Tensors:
         """The adapting tensors with their source values, as tensors of the caller's own."""
-        return {name: _own(tensor) for name, tensor in self.source.items()}
+        return own_tensors(self.source)
 
     def run(self, module: nn.Module, x: Tensor) -> Tensor:
         """The logits `[B, K]` of a module of this structure; a shape it does not take is a `ValueError`."""
@@ -110,12 +112,14 @@ class Backbone:
             return
         names = {id(tensor): name for name, tensor in _tensors_of(self.module).items()}
         for tensor, now, then in zip(self._frozen, _marks(self._frozen), self._marked, strict=True):
-            if now != then:
+            moved_by_torch = now[0] == then[0] and tensor.is_shared()  # on its way to another process
+            if now != then and not moved_by_torch:
                 what = "changed" if now[1] == then[1] else "moved or cast"
                 raise ValueError(
                     f"the model's {names.get(id(tensor), 'tensor')} was {what} after the method was made: "
                     "make the method anew on the model as it is now"
                 )
+        self._marked = _marks(self._frozen)
 
     @property
     def fingerprint(self) -> str:
@@ -159,7 +163,9 @@ class Backbone:
         try:
             return answer[self.output]
         except (KeyError, IndexError, TypeError):
-            has = f"the keys {sorted(answer)}" if isinstance(answer, Mapping) else f"a {type(answer).__name__}"
+            has = (
+                f"the keys {sorted(answer)}" if isinstance(answer, Mapping) else f"a {type(answer).__name__}"
+            )
             raise ValueError(f"output={self.output!r} is not in what the model returned, {has}") from None
 
     def _watch(self) -> None:
@@ -219,6 +225,11 @@ def _tensors_of(model: nn.Module) -> Tensors:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
+def own_tensors(tensors: Tensors) -> Tensors:
+    """A copy of each tensor, in float32 where it is narrower."""
+    return {name: _own(tensor) for name, tensor in tensors.items()}
+
+
 def _own(tensor: Tensor) -> Tensor:
     """A copy of a tensor, in float32 where it is narrower; a parameter stays a parameter."""
     wide = tensor.detach().float() if narrow(tensor.dtype) else tensor.detach().clone()
@@ -244,7 +255,8 @@ def _refuse_bound_forwards(model: nn.Module, chosen: Tensors) -> None:
     """A function put on an object as its forward runs the caller's layers, not the copies."""
     for path, module in model.named_modules():
         inside = any(not path or name.startswith(f"{path}.") for name in chosen)
-        if inside and isinstance(vars(module).get("forward"), FunctionType):
+        compiled = type(module).__module__.startswith("torch._dynamo")
+        if inside and not compiled and isinstance(vars(module).get("forward"), FunctionType):
             raise ValueError(
                 f"{path or 'the model'} has a function in the place of its forward, which would run the caller's "
                 "layers: write a subclass with that forward"
@@ -255,7 +267,9 @@ def _refuse_unsuitable(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError("a scripted model cannot share its tensors: give the method the model it was made from")
+        raise TypeError(
+            "a scripted model cannot share its tensors: give the method the model it was made from"
+        )
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         raise TypeError(
             f"{type(model).__name__} spreads a batch over replicas, which do not adapt together: "

@@ -53,7 +53,9 @@ class BatchMethod(Method):
 
     def make_optimizer(self, learned: list[Tensor]) -> Optimizer:
         """The optimizer of the learned tensors."""
-        return SGD(learned, lr=self.lr, momentum=0.9) if self.optimizer == "sgd" else Adam(learned, lr=self.lr)
+        return (
+            SGD(learned, lr=self.lr, momentum=0.9) if self.optimizer == "sgd" else Adam(learned, lr=self.lr)
+        )
 
     def make_draft(self) -> Draft:
         """What updates are worked out on."""
@@ -92,5 +94,3 @@ class BatchMethod(Method):
         self.descent.moments = value.moments
         self.counters["updates"] += 1
         return True
-
-

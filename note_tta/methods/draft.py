@@ -31,7 +31,9 @@ class Value(NamedTuple):
 
     def is_finite(self) -> bool:
         """Whether every number in it is finite."""
-        return all(bool(torch.isfinite(tensor).all()) for tensor in states.tensors_in([self.tensors, self.moments]))
+        return all(
+            bool(torch.isfinite(tensor).all()) for tensor in states.tensors_in([self.tensors, self.moments])
+        )
 
 
 class Descent:
@@ -42,7 +44,9 @@ class Descent:
         learned: The tensors it steps on, by name.
     """
 
-    def __init__(self, make: Callable[[list[Tensor]], Optimizer], learned: Iterable[tuple[str, Tensor]]) -> None:
+    def __init__(
+        self, make: Callable[[list[Tensor]], Optimizer], learned: Iterable[tuple[str, Tensor]]
+    ) -> None:
         self.make = make
         self.shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in learned}
         self.moments: Moments = {}

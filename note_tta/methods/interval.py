@@ -216,7 +216,10 @@ class IntervalMethod(Method):
         self, draft: Draft, before: Value, x: Tensor, autocast: dict[str, Any] | None
     ) -> Value | None:
         """What an update makes of a value; None where it is not finite."""
-        with torch.inference_mode(False), torch.autocast(**(autocast or {"device_type": "cpu", "enabled": False})):
+        with (
+            torch.inference_mode(False),
+            torch.autocast(**(autocast or {"device_type": "cpu", "enabled": False})),
+        ):
             draft.load(before)
             self.learn(draft, x)
         value = draft.value()
@@ -298,7 +301,8 @@ class IntervalMethod(Method):
         if value is None:
             return
         if value.tensors.keys() != self.tensors.keys() or any(
-            not isinstance(t, Tensor) or t.shape != self.tensors[name].shape for name, t in value.tensors.items()
+            not isinstance(t, Tensor) or t.shape != self.tensors[name].shape
+            for name, t in value.tensors.items()
         ):
             raise ValueError("its pending update is of another model")
         self.descent.check(value.moments)

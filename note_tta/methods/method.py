@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from . import states
-from .backbone import Backbone, NonFiniteLogits, Output, Tensors
+from .backbone import Backbone, NonFiniteLogits, Output, Tensors, own_tensors
 from .draft import copy_all
 from .norm import nothing
 
@@ -184,7 +184,9 @@ class Method(ABC):
         """A second stream from this state on: it shares the backbone and nothing else."""
         with self._lock, torch.inference_mode(False):
             self._finish()
-            return copy.deepcopy(self, {id(self.backbone): self.backbone, id(self._warned): set(self._warned)})
+            return copy.deepcopy(
+                self, {id(self.backbone): self.backbone, id(self._warned): set(self._warned)}
+            )
 
     def to(self, device: torch.device | str) -> Method:
         """Move the method to a device, where it has copies of the frozen tensors too; returns it."""
@@ -329,10 +331,10 @@ class Method(ABC):
             raise NonFiniteLogits
         return logits
 
-    def _finish(self) -> None:
+    def _finish(self) -> None:  # noqa: B027
         """Wait for what is being computed; for methods that compute beside the calls."""
 
-    def _cancel(self) -> None:
+    def _cancel(self) -> None:  # noqa: B027
         """Give up what is being computed; for methods that compute beside the calls."""
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -348,7 +350,16 @@ class Method(ABC):
         copy_all(self.tensors, twin.tensors)
         for name, part in self._parts.items():
             part.load_state_dict(twin._parts[name].state_dict())
-        kept = {"tensors", "_parts", "_at_start", "_lock", "_made", "_settings_at_start", "_warned", "counters"}
+        kept = {
+            "tensors",
+            "_parts",
+            "_at_start",
+            "_lock",
+            "_made",
+            "_settings_at_start",
+            "_warned",
+            "counters",
+        }
         parts = {id(part) for part in twin._parts.values()}
         for name, value in vars(twin).items():
             if name not in kept and id(value) not in parts:
@@ -359,11 +370,13 @@ class Method(ABC):
         """Refuse settings that the constructor refuses."""
         names = inspect.signature(type(self)).parameters
         others = {
-            name: getattr(self, name) for name in names if name not in ("model", "memory") and name not in settings
+            name: getattr(self, name)
+            for name in names
+            if name not in ("model", "memory") and name not in settings
         }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            type(self)(self.backbone, **(others | settings))  # type: ignore[arg-type]
+            type(self)(self.backbone, **(others | settings))
 
     def _take_settings(self, settings: dict[str, Any]) -> None:
         for name, value in settings.items():
@@ -376,6 +389,7 @@ class Method(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.RLock(), _made={})
+        self.tensors = own_tensors(self.tensors)  # torch shares what it sends to another process
 
 
 def finite_rows(x: Tensor) -> Tensor | None:

@@ -5,7 +5,7 @@ What changes a layer here changes it for good: it is used on modules that a meth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import torch
@@ -112,7 +112,7 @@ def use_batch_statistics(model: nn.Module) -> nn.Module:
                 f"{name} has a forward put on the object, which knows nothing of the batch's statistics: "
                 "write a subclass with that forward"
             )
-        layer.forward = partial(_normalize_by_batch, layer)
+        layer.forward = partial(_normalize_by_batch, layer)  # type: ignore[method-assign]
     return model
 
 
@@ -149,7 +149,7 @@ def _kind(module: nn.Module) -> str:
     return type(module).__name__ + (f"({', '.join(settings)})" if settings else "")
 
 
-def _named(model: nn.Module, layers: dict[str, nn.Module], kind: str) -> dict[str, Tensor]:
+def _named(model: nn.Module, layers: Mapping[str, nn.Module], kind: str) -> dict[str, Tensor]:
     named: dict[int, tuple[str, Tensor]] = {}
     for layer, module in layers.items():
         for key, tensor in getattr(module, kind).items():

@@ -137,4 +137,3 @@ class NOTE(IntervalMethod):
         if self.warm_start is None:
             return self.momentum
         return max(self.momentum, 1 / (self.warm_start + self.counters["updates"] + 1))
-

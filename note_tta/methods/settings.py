@@ -29,5 +29,5 @@ def check_share(name: str, value: float) -> None:
 
 def check_rate(name: str, value: float, *, zero: bool = False) -> None:
     """Refuse what is not a finite number above 0, or from 0 on where `zero` is fine."""
-    if not (0 <= value if zero else 0 < value) or value == math.inf:
+    if not (value >= 0 if zero else value > 0) or value == math.inf:
         raise ValueError(f"{name} must be {'at least' if zero else 'greater than'} 0 and finite, got {value}")

@@ -28,7 +28,9 @@ NOT_SETTINGS = ("model", "output", "executor")
 def plain_settings(thing: object) -> dict[str, Any]:
     """The keywords of an object's constructor with the plain values that it keeps under the same names."""
     names = inspect.signature(type(thing)).parameters
-    values = {name: getattr(thing, name) for name in names if name not in NOT_SETTINGS and hasattr(thing, name)}
+    values = {
+        name: getattr(thing, name) for name in names if name not in NOT_SETTINGS and hasattr(thing, name)
+    }
     return {name: value for name, value in values.items() if _is_plain(value)}
 
 

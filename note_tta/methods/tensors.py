@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .backbone import Tensors
+from .backbone import Tensors, own_tensors
 from .draft import copy_all
 
 
@@ -19,6 +19,9 @@ class OwnTensors:
 
     def __init__(self, tensors: Tensors) -> None:
         self.tensors = tensors
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.tensors = own_tensors(state["tensors"])
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of each tensor."""

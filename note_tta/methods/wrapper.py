@@ -57,11 +57,12 @@ class Wrapper:
 
     def room(self) -> int:
         """How many samples can be answered together before something changes."""
-        return self.method.room()
+        room: int = self.method.room()  # type: ignore[attr-defined]
+        return room
 
     def receive(self, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
         """Take samples that were answered elsewhere; see `IntervalMethod`."""
-        return self.after(x, self.method.receive(x, logits, near))
+        return self.after(x, self.method.receive(x, logits, near))  # type: ignore[attr-defined]
 
     @property
     def inner(self) -> Method:

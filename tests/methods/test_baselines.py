@@ -120,7 +120,7 @@ class TestLAME:
 
     def test_ties_go_one_way_as_in_lames_own_code_and_both_ways_where_asked(self):
         features = torch.tensor([[1.0, 0.0], [0.9, 0.5], [0.5, 0.9]])
-        one_way = torch.tensor([[0, 1, 0], [0, 0, 1], [0, 1, 0]]).float()
+        one_way = torch.tensor([[0, 1, 0], [1, 0, 0], [0, 1, 0]]).float()
         torch.testing.assert_close(nearest_neighbours(features, 1), one_way)
         torch.testing.assert_close(nearest_neighbours(features, 1, symmetric=True), (one_way + one_way.T) / 2)
         x = images(40)

@@ -79,7 +79,7 @@ def test_the_bound_is_five_times_what_the_source_had_in_a_channel(name):
 def test_the_bound_does_not_move_with_the_stream():
     method = make("note", momentum=0.5)
     for seed in range(5):
-        method(20 * images(64, seed=seed))
+        method(5 * images(64, seed=seed))
     assert method.counters["updates"] == 5 and method.counters["unlearned_samples"] == 0
     method(200 * images(64))
     assert method.counters["unlearned_samples"] == 64

@@ -44,7 +44,9 @@ class Interrupted(BaseException):
 def trial(number, model, expected, alone):
     """Two methods and the model itself at work; a third is interrupted. Returns what went wrong."""
     chance = random.Random(number)
-    name, keywords = chance.choice([("note", {"interval": 8}), ("tent", {}), ("cotta", {"augmentations": 2}), ("onda", {})])
+    name, keywords = chance.choice(
+        [("note", {"interval": 8}), ("tent", {}), ("cotta", {"augmentations": 2}), ("onda", {})]
+    )
     before, failures = look(model), []
     stream = images(48, seed=1).split(8)
     victim = make(name, model=model, **keywords)
@@ -69,7 +71,9 @@ def trial(number, model, expected, alone):
             failures.append("the model answered differently")
     threading.Event().wait(chance.random() * 0.01)
     while thread.is_alive():
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted)
+        )
         thread.join(0.2)
     if not equal(look(model), before):
         failures.append("the model was changed")

@@ -1,0 +1,35 @@
+"""Where every public name lives. Nothing here imports torch, so that the command line answers at once."""
+
+from __future__ import annotations
+
+METHOD_HOMES = {
+    "source": "source:Source",
+    "bn_stats": "bn_stats:BNStats",
+    "onda": "onda:ONDA",
+    "pl": "pl:PL",
+    "tent": "tent:TENT",
+    "lame": "lame:LAME",
+    "cotta": "cotta:CoTTA",
+    "note": "note:NOTE",
+    "note_iid": "note_iid:NOTEIID",
+}
+"""Each method's key, its file in `methods/` and its class: a new method is one file and one line here."""
+
+HOMES = {
+    "memory": ("FIFO", "Memory", "PBRS", "Reservoir"),
+    "nn.iabn": ("IABN1d", "IABN2d", "IABN3d", "convert_bn", "convert_iabn"),
+    "methods": ("METHODS", "Method"),
+    "evaluation": ("Result", "evaluate"),
+    "checkpoint": ("load_state", "load_weights", "save_state"),
+    "checks": ("check_method",),
+}
+"""The other names, by their module."""
+
+MODULES = ("data", "methods", "models", "nn", "streams")
+"""Modules that are reachable as attributes of the package."""
+
+
+def homes() -> dict[str, str]:
+    """The module of every public name."""
+    classes = {home.partition(":")[2]: f"methods.{home.partition(':')[0]}" for home in METHOD_HOMES.values()}
+    return {name: module for module, names in HOMES.items() for name in names} | classes
