@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import note_tta
+from note_tta import names
 
 
 def fresh(code):
@@ -31,7 +32,8 @@ def test_every_public_name_resolves(name):
 
 
 def test_the_table_of_names_is_complete():
-    assert set(note_tta.__all__) == {*note_tta._HOME, *note_tta._MODULES, "__version__"} == set(dir(note_tta))
+    assert set(note_tta.__all__) == {*names.homes(), *names.MODULES, "__version__"} == set(dir(note_tta))
+    assert {kind.__name__ for kind in note_tta.METHODS.values()} <= set(note_tta.__all__)
 
 
 def test_evaluate_stays_the_function_whatever_is_imported_first():
@@ -52,7 +54,10 @@ def test_no_device_is_named_in_the_library():
         for part in ("nn", "methods")
         for path in Path(note_tta.__file__).parent.joinpath(part).glob("*.py")
     ]
-    files += [Path(note_tta.__file__).parent / name for name in ("memory.py", "streams.py", "evaluation.py")]
+    package = Path(note_tta.__file__).parent
+    files += [package / name for name in ("memory.py", "evaluation.py")]
+    files += [*package.glob("streams*"), *package.glob("streams/*.py")]
+    files = [path for path in files if path.is_file()]
     named = [
         path.name for path in files if ".cuda(" in path.read_text() or 'device("cuda' in path.read_text()
     ]
