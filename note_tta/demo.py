@@ -20,12 +20,12 @@ import torch
 
 from . import streams
 from .checkpoint import load_checkpoint
-from .data import open_dataset
+from .data import DATASETS, open_dataset
 from .evaluation import Result, evaluate
 from .methods import METHODS
 from .models import build_model
 from .report.page import demo_page
-from .train import RECIPES, train
+from .train import train
 
 STREAMS = ("correlated", "iid")
 _DELTA = 0.1
@@ -91,11 +91,11 @@ def _finished(running: dict[Future[T], K]) -> Iterator[tuple[K, T]]:
 def _train(norm: str, folder: str, seed: int) -> float:
     dataset = open_dataset("digits", seed=seed)
     torch.manual_seed(seed)
-    model = build_model("digits_cnn", num_classes=len(dataset.classes), norm=norm, width=_WIDTH)
+    model = build_model(DATASETS["digits"].network, num_classes=len(dataset.classes), norm=norm, width=_WIDTH)
     card = train(
         model,
         dataset.domain("train"),
-        RECIPES["digits"],
+        DATASETS["digits"].recipe,
         out=Path(folder, f"{norm}.safetensors"),
         test=dataset.domain("test"),
         seed=seed,

@@ -18,7 +18,7 @@ import note_tta as tta
 from note_tta.data import DATASETS, Dataset, MissingData, open_dataset
 from note_tta.methods.norm import batch_norms
 from note_tta.methods.reach import source_extent
-from note_tta.models import DEFAULT_MODEL, build_model
+from note_tta.models import build_model
 
 from .common import source_model, write
 
@@ -41,7 +41,7 @@ def ratios(model: nn.Module, x: Tensor) -> Tensor:
 def calibrated(data: Dataset) -> nn.Module:
     """A narrow network whose first norm layer has seen training data."""
     torch.manual_seed(0)
-    name = DEFAULT_MODEL[data.name]
+    name = DATASETS[data.name].network
     model = build_model(name, len(data.classes), in_channels=data.input_shape[0], width=8)
     layer, train = next(iter(batch_norms(model).values())), data.domain("train")
     layer.momentum = None

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from note_tta import streams
 from note_tta.checkpoint import load_checkpoint
-from note_tta.data import open_dataset
+from note_tta.data import DATASETS, open_dataset
 from note_tta.models import build_model
 from note_tta.provenance import provenance
-from note_tta.train import RECIPES, train
+from note_tta.train import train
 
 TREE = Path(__file__).resolve().parents[2]
 RESULTS = TREE / "results" / "trust"
@@ -36,7 +36,8 @@ def source_model(norm: str, folder: Path = MODELS, epochs: int | None = None) ->
         folder: Where it is kept.
         epochs: Fewer than the recipe's for a quicker, worse model.
     """
-    recipe = RECIPES["digits"] if epochs is None else replace(RECIPES["digits"], epochs=epochs)
+    recipe = DATASETS["digits"].recipe
+    recipe = recipe if epochs is None else replace(recipe, epochs=epochs)
     path = folder / f"digits-digits_cnn-w8-{norm}-seed0.safetensors"
     if not path.is_file():
         data = open_dataset("digits")

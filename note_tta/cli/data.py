@@ -21,15 +21,14 @@ Root = Annotated[
 @app.command("list")
 def list_datasets() -> None:
     """List every dataset: its targets, its download and whether it can be regenerated."""
-    from note_tta.data.prepare import PREPARABLE
-    from note_tta.data.sources import ARCHIVES, NOTES
+    from note_tta.data import DATASETS
 
-    for name, archives in ARCHIVES.items():
-        sizes = " + ".join(archive.size for archive in archives) or "nothing"
-        prepared = "; its targets can be regenerated" if name in PREPARABLE else ""
-        typer.echo(f"{name:13} downloads {sizes}{prepared}")
-        if name in NOTES:
-            typer.echo(f"{'':13} {NOTES[name]}")
+    for record in DATASETS.values():
+        sizes = " + ".join(archive.size for archive in record.archives) or "nothing"
+        prepared = "; its targets can be regenerated" if record.prepares else ""
+        typer.echo(f"{record.name:13} downloads {sizes}{prepared}")
+        if record.note:
+            typer.echo(f"{'':13} {record.note}")
 
 
 @app.command()
@@ -55,12 +54,11 @@ def download(
 
     Example: note-tta data download hapt
     """
-    from note_tta.data import resolve_root
+    from note_tta.data import find_dataset, resolve_root
     from note_tta.data.download import download as fetch
-    from note_tta.data.sources import NOTES
 
-    if dataset in NOTES:
-        typer.echo(f"note: {NOTES[dataset]}")
+    if note := find_dataset(dataset).note:
+        typer.echo(f"note: {note}")
     with _progress(in_bytes=True) as progress:
         lines = fetch(dataset, resolve_root(data_root), keep=keep, progress=progress)
     for line in lines:

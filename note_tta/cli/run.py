@@ -84,7 +84,6 @@ def run(
     from ..experiments.store import Store
     from ..experiments.worker import Worker
     from ..methods import METHODS
-    from ..models import DEFAULT_MODEL
     from ._cells import parse_options, run_and_report, settings
 
     if dataset is not None and dataset not in DATASETS:
@@ -109,7 +108,7 @@ def run(
         Cell(
             Stream(name, domain, order, concentration, seed, samples, data_options),
             method,
-            model=model or DEFAULT_MODEL[name],
+            model=model or DATASETS[name].network,
             norm=norm or _usual_norm(method, own),
             batch_size=batch_size,
             width=width,

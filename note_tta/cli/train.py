@@ -64,16 +64,15 @@ def train(
     import torch
 
     from ..checkpoint import load_weights
-    from ..data import open_dataset, resolve_root
-    from ..models import DEFAULT_MODEL, build_model
-    from ..train import RECIPES
+    from ..data import find_dataset, open_dataset, resolve_root
+    from ..models import build_model
     from ..train import train as run_training
 
     if threads is not None:
         if threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads}")
         torch.set_num_threads(threads)
-    opened = open_dataset(dataset, data_root)
+    record, opened = find_dataset(dataset), open_dataset(dataset, data_root)
     given = {
         "epochs": epochs,
         "lr": lr,
@@ -83,7 +82,7 @@ def train(
         "schedule": schedule,
     }
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    recipe = replace(RECIPES[dataset], **chosen)
+    recipe = replace(record.recipe, **chosen)
     if init is None and recipe.epochs == 0:
         raise ValueError("--epochs 0 keeps the initial weights as they are: give them by --init")
     if init is None and recipe.pretrained and not from_scratch:
@@ -91,7 +90,7 @@ def train(
             f"the paper's {dataset} model starts from ImageNet weights: give them by --init, "
             "or say --from-scratch"
         )
-    name = model or DEFAULT_MODEL[dataset]
+    name = model or record.network
     shape = {"width": width, "mean": _numbers("mean", mean), "std": _numbers("std", std)}
     given_shape = {option: value for option, value in shape.items() if value is not None}
     torch.manual_seed(seed)

@@ -11,38 +11,38 @@ torch.Size([2, 1, 32, 32])
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from .base import BadData, Dataset, Domain, MissingData
-from .cifar import open_cifar
-from .digits import open_digits
-from .extrasensory import open_extrasensory
-from .hapt import open_hapt
-from .harth import open_harth
-from .imagenet import open_imagenet
-from .kitti import open_kitti
-from .mnist import open_mnist
+from .cifar import CIFAR10, CIFAR100
+from .digits import DIGITS
+from .extrasensory import EXTRASENSORY
+from .hapt import HAPT
+from .harth import HARTH
+from .imagenet import IMAGENET
+from .kitti import KITTI
+from .mnist import MNIST
+from .recipe import Recipe
+from .record import DatasetRecord
 from .root import resolve_root
 
-
-def _embedded(_root: Path, **options: Any) -> Dataset:
-    return open_digits(**options)
-
-
-DATASETS: Mapping[str, Callable[..., Dataset]] = {
-    "cifar10": partial(open_cifar, name="cifar10"),
-    "cifar100": partial(open_cifar, name="cifar100"),
-    "imagenet": open_imagenet,
-    "mnist": open_mnist,
-    "kitti": open_kitti,
-    "harth": open_harth,
-    "extrasensory": open_extrasensory,
-    "hapt": open_hapt,
-    "digits": _embedded,
+DATASETS: Mapping[str, DatasetRecord] = {
+    record.name: record
+    for record in (CIFAR10, CIFAR100, IMAGENET, MNIST, KITTI, HARTH, EXTRASENSORY, HAPT, DIGITS)
 }
+"""The record of every dataset by name. A new dataset is a file with its record, and its name here."""
+
+
+def find_dataset(name: str) -> DatasetRecord:
+    """The record of a name.
+
+    Raises:
+        ValueError: There is none; the message lists those there are.
+    """
+    if name not in DATASETS:
+        raise ValueError(f"unknown dataset {name!r}; known are: {', '.join(DATASETS)}")
+    return DATASETS[name]
 
 
 def open_dataset(name: str, root: str | os.PathLike[str] | None = None, **options: Any) -> Dataset:
@@ -51,21 +51,29 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
     Args:
         name: one of `DATASETS`.
         root: the data root; see `resolve_root`.
-        **options: what that dataset takes: `severity` (cifar10, cifar100, imagenet), `imbalance` (cifar10,
-            cifar100, mnist), `rate` (kitti), `rotation` (hapt), `seed` (digits).
+        **options: what that dataset takes; its record's `options` says.
 
     Raises:
         MissingData: nothing of the dataset is in the data root.
         BadData: a file is there, but damaged or not in the published format.
     """
-    if name not in DATASETS:
-        raise ValueError(f"unknown dataset {name!r}; known are: {', '.join(DATASETS)}")
-    try:
-        return DATASETS[name](resolve_root(root), **options)
-    except TypeError as error:
-        if options and "unexpected keyword" in str(error):
-            raise TypeError(f"dataset {name} does not take these options: {', '.join(options)}") from error
-        raise
+    record = find_dataset(name)
+    unknown = [option for option in options if option not in record.options]
+    if unknown:
+        taken = ", ".join(record.options) or "none"
+        raise TypeError(f"dataset {name} does not take {', '.join(unknown)}; its options are: {taken}")
+    return record.opens(resolve_root(root), **options)
 
 
-__all__ = ["DATASETS", "BadData", "Dataset", "Domain", "MissingData", "open_dataset", "resolve_root"]
+__all__ = [
+    "DATASETS",
+    "BadData",
+    "Dataset",
+    "Domain",
+    "MissingData",
+    "Recipe",
+    "DatasetRecord",
+    "find_dataset",
+    "open_dataset",
+    "resolve_root",
+]

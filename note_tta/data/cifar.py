@@ -2,41 +2,27 @@
 
 Clean images: `cifar-10-batches-py/` or `cifar-100-python/` (fine labels). Corrupted ones:
 `CIFAR-10-C/<corruption>.npy`, uint8 `[50000, 32, 32, 3]`, severities 1-5 in equal blocks, with
-`labels.npy`. Sets made by `note-tta data prepare` lie in `CIFAR-10-C-regenerated/` in the same layout,
-beside a manifest that says which severities are filled in; the published files win where both exist.
+`labels.npy`. Sets made by `note-tta data prepare` lie in `CIFAR-10-C-regenerated/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .base import (
-    BadData,
-    Dataset,
-    Domain,
-    IntArray,
-    MissingData,
-    Origin,
-    check_labels,
-    image_domain,
-    load_array,
-)
-from .corruptions.names import (
-    CORRUPTIONS,
-    OWN_CORRUPTIONS,
-    SEVERITIES,
-    VALIDATION_CORRUPTIONS,
-    check_severity,
-)
+from .base import BadData, Dataset, Domain, IntArray, MissingData, check_labels, image_domain
+from .checks import Check, count
+from .corrupted import CorruptedSet
+from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, VALIDATION_CORRUPTIONS, check_severity
 from .imbalance import thin_out
-from .manifest import Manifest
 from .pickles import read_pickled_dict
+from .recipe import Recipe
+from .record import Archive, DatasetRecord
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR100_NAMES = """
@@ -49,23 +35,58 @@ _CIFAR100_NAMES = """
     telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman
     worm"""
 CIFAR100_CLASSES = tuple(_CIFAR100_NAMES.split())
-_LAYOUT: dict[str, dict[str, Any]] = {
-    "cifar10": {
-        "clean": "cifar-10-batches-py",
-        "corrupted": "CIFAR-10-C",
-        "classes": CIFAR10_CLASSES,
-        "train": tuple(f"data_batch_{i}" for i in range(1, 6)),
-        "test": ("test_batch",),
-        "labels": "labels",
-    },
-    "cifar100": {
-        "clean": "cifar-100-python",
-        "corrupted": "CIFAR-100-C",
-        "classes": CIFAR100_CLASSES,
-        "train": ("train",),
-        "test": ("test",),
-        "labels": "fine_labels",
-    },
+PUBLISHED = {"train": 50_000, "test": 10_000}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where one of the two sets has its files, and what it calls its labels."""
+
+    name: str
+    clean: str
+    corrupted: str
+    classes: tuple[str, ...]
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    labels: str
+
+    @property
+    def corrupted_set(self) -> CorruptedSet:
+        return CorruptedSet(
+            dataset=self.name,
+            table="cifar",
+            usual=CORRUPTIONS,
+            folder=self.corrupted,
+            images="{}.npy",
+            labels="labels.npy",
+            shape=(32, 32, 3),
+            classes=len(self.classes),
+            read_clean=partial(read_clean, name=self.name, split="test"),
+        )
+
+
+_LAYOUTS = {
+    layout.name: layout
+    for layout in (
+        _Layout(
+            "cifar10",
+            "cifar-10-batches-py",
+            "CIFAR-10-C",
+            CIFAR10_CLASSES,
+            train=tuple(f"data_batch_{i}" for i in range(1, 6)),
+            test=("test_batch",),
+            labels="labels",
+        ),
+        _Layout(
+            "cifar100",
+            "cifar-100-python",
+            "CIFAR-100-C",
+            CIFAR100_CLASSES,
+            train=("train",),
+            test=("test",),
+            labels="fine_labels",
+        ),
+    )
 }
 
 
@@ -75,33 +96,27 @@ def open_cifar(root: Path, name: str, *, severity: int = 5, imbalance: float = 1
     Beside the targets, the four validation corruptions and `night` can be opened where they were prepared.
     """
     check_severity(severity)
-    layout = _LAYOUT[name]
-    places = [root / layout["clean"], root / layout["corrupted"], root / f"{layout['corrupted']}-regenerated"]
+    layout = _LAYOUTS[name]
+    corrupted = layout.corrupted_set
+    places = [root / layout.clean, *corrupted.folders(root)]
     if not any(place.is_dir() for place in places):
         raise MissingData(f"{name} data", places, f"note-tta data download {name}")
     openers: dict[str, Callable[[], Domain]] = {
         split: partial(_clean_domain, root, name, split) for split in ("train", "test")
     }
     for corruption in (*CORRUPTIONS, *VALIDATION_CORRUPTIONS, *OWN_CORRUPTIONS):
-        openers[corruption] = partial(_corrupted_domain, root, name, corruption, severity)
-    dataset = Dataset(
-        name=name,
-        title=f"{layout['corrupted'].replace('-', '', 1)}",
-        classes=layout["classes"],
-        input_shape=(3, 32, 32),
-        targets=CORRUPTIONS,
-        stream="dirichlet",
-        openers=openers,
-        validation=VALIDATION_CORRUPTIONS,
+        openers[corruption] = partial(corrupted.open, root, corruption, severity)
+    record = CIFAR10 if name == "cifar10" else CIFAR100
+    dataset = record.dataset(
+        classes=layout.classes, input_shape=(3, 32, 32), openers=openers, validation=VALIDATION_CORRUPTIONS
     )
     return thin_out(dataset, imbalance)
 
 
 def read_clean(root: Path, name: str, split: str) -> tuple[npt.NDArray[np.uint8], IntArray]:
     """The clean images of a split, uint8 `[N, 32, 32, 3]`, and their labels."""
-    layout = _LAYOUT[name]
-    folder = root / layout["clean"]
-    files = [folder / batch for batch in layout[split]]
+    layout = _LAYOUTS[name]
+    files = [root / layout.clean / batch for batch in (layout.train if split == "train" else layout.test)]
     absent = [file for file in files if not file.is_file()]
     if absent:
         raise MissingData(f"{name} {split} images", absent, f"note-tta data download {name}")
@@ -109,23 +124,17 @@ def read_clean(root: Path, name: str, split: str) -> tuple[npt.NDArray[np.uint8]
     return np.concatenate(images), np.concatenate(labels)
 
 
-def corrupted_folders(root: Path, name: str) -> tuple[Path, Path]:
-    """Where the published and where the regenerated corrupted set lie."""
-    published = root / _LAYOUT[name]["corrupted"]
-    return published, published.with_name(f"{published.name}-regenerated")
-
-
-def _read_batch(file: Path, layout: dict[str, Any]) -> tuple[npt.NDArray[np.uint8], IntArray]:
+def _read_batch(file: Path, layout: _Layout) -> tuple[npt.NDArray[np.uint8], IntArray]:
     content = read_pickled_dict(file)
-    data, labels = content.get("data"), content.get(layout["labels"])
+    data, labels = content.get("data"), content.get(layout.labels)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
         raise BadData(file, "'data' must be a uint8 array of shape [N, 3072]")
     if not isinstance(labels, list) or not all(isinstance(n, int) and abs(n) < 2**31 for n in labels):
-        raise BadData(file, f"{layout['labels']!r} must be a list of integers")
+        raise BadData(file, f"{layout.labels!r} must be a list of integers")
     if len(labels) != len(data):
         raise BadData(file, f"{len(data)} images but {len(labels)} labels")
     images = data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(images), check_labels(np.array(labels), len(layout["classes"]), file)
+    return np.ascontiguousarray(images), check_labels(np.array(labels), len(layout.classes), file)
 
 
 def _clean_domain(root: Path, name: str, split: str) -> Domain:
@@ -133,29 +142,80 @@ def _clean_domain(root: Path, name: str, split: str) -> Domain:
     return image_domain(split, images, labels, origin="published")
 
 
-def _corrupted_domain(root: Path, name: str, corruption: str, severity: int) -> Domain:
-    published, regenerated = corrupted_folders(root, name)
-    chosen = "" if corruption in CORRUPTIONS else f" --corruption {corruption}"
-    making = f"note-tta data prepare {name} --severity {severity}{chosen}"
-    command = making if corruption in OWN_CORRUPTIONS else f"note-tta data download {name} (or: {making})"
-    for folder in (published, regenerated):
-        file = folder / f"{corruption}.npy"
-        if not file.is_file():
-            continue
-        if folder == regenerated:
-            Manifest.read(folder).require(corruption, severity, making)
-        images = load_array(file, dtype="uint8", tail=(32, 32, 3))
-        labels_file = folder / "labels.npy"
-        labels = check_labels(
-            load_array(labels_file, dtype="integer", tail=()), len(_LAYOUT[name]["classes"]), labels_file
-        )
-        if len(images) != len(labels) or len(images) % len(SEVERITIES):
-            raise BadData(
-                file, f"{len(images)} images for {len(labels)} labels in five equal severity blocks"
-            )
-        size = len(images) // len(SEVERITIES)
-        block = slice((severity - 1) * size, severity * size)
-        origin: Origin = "published" if folder == published else "regenerated"
-        return image_domain(corruption, images[block], labels[block], origin=origin)
-    places = [folder / f"{corruption}.npy" for folder in (published, regenerated)]
-    raise MissingData(f"{name} {corruption} at severity {severity}", places, command)
+def _check(name: str, root: Path) -> Iterator[Check]:
+    dataset, corrupted = open_cifar(root, name), _LAYOUTS[name].corrupted_set
+    for split, expected in PUBLISHED.items():
+        yield count(dataset, split, expected)
+    published, regenerated = corrupted.folders(root)
+    if regenerated.is_dir() and not published.is_dir():
+        yield from corrupted.check_regenerated(root)
+        return
+    for corruption in CORRUPTIONS if published.is_dir() else CORRUPTIONS[:1]:
+        yield count(dataset, corruption, PUBLISHED["test"])
+
+
+def _record(name: str, title: str, archives: tuple[Archive, ...]) -> DatasetRecord:
+    return DatasetRecord(
+        name=name,
+        title=title,
+        classes=len(_LAYOUTS[name].classes),
+        targets=CORRUPTIONS,
+        stream="dirichlet",
+        network="resnet18",
+        recipe=Recipe(epochs=200, lr=0.1, batch_size=128, crop_padding=4, flip=True),
+        opens=partial(open_cifar, name=name),
+        checks=partial(_check, name),
+        options={
+            "severity": "corruptions of that severity, 1 to 5",
+            "imbalance": "so many times as many samples of the first class as of the last",
+        },
+        prepares=_LAYOUTS[name].corrupted_set.prepare,
+        table="cifar",
+        archives=archives,
+    )
+
+
+CIFAR10 = _record(
+    "cifar10",
+    "CIFAR10-C",
+    (
+        Archive(
+            "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+            "c58f30108f718f92721af3b95e74349a",
+            "tar",
+            "",
+            "cifar-10-batches-py/test_batch",
+            "163 MB",
+        ),
+        Archive(
+            "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",
+            "56bf5dcef84df0e2308c6dcbcbbd8499",
+            "tar",
+            "",
+            "CIFAR-10-C/labels.npy",
+            "2.9 GB",
+        ),
+    ),
+)
+CIFAR100 = _record(
+    "cifar100",
+    "CIFAR100-C",
+    (
+        Archive(
+            "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+            "eb9058c3a382ffc7106e4002c42a8d85",
+            "tar",
+            "",
+            "cifar-100-python/test",
+            "161 MB",
+        ),
+        Archive(
+            "https://zenodo.org/records/3555552/files/CIFAR-100-C.tar",
+            "11f0ed0f1191edbf9fa23466ae6021d3",
+            "tar",
+            "",
+            "CIFAR-100-C/labels.npy",
+            "2.9 GB",
+        ),
+    ),
+)

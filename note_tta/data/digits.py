@@ -7,14 +7,18 @@ light, and a style of its own for every image (gain, offset, noise).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
 from .base import Dataset, Domain, IntArray, image_domain
+from .checks import Check
+from .recipe import Recipe
+from .record import DatasetRecord
 
 SIZE = 32
 COPIES = 3
@@ -23,7 +27,7 @@ TARGETS = ("contrast", "brightness", "style")
 Images = npt.NDArray[np.float32]
 
 
-def open_digits(*, seed: int = 0) -> Dataset:
+def open_digits(_root: Path | None = None, *, seed: int = 0) -> Dataset:
     """Open the embedded digits; `seed` draws the split, the poses and the corruptions."""
     poses = cache(partial(_posed_digits, seed))
     openers: dict[str, Callable[[], Domain]] = {
@@ -31,15 +35,8 @@ def open_digits(*, seed: int = 0) -> Dataset:
     }
     for target in TARGETS:
         openers[target] = partial(_domain, poses, "test", target, seed)
-    return Dataset(
-        name="digits",
-        title="Digits-C",
-        classes=tuple(str(digit) for digit in range(10)),
-        input_shape=(1, SIZE, SIZE),
-        targets=TARGETS,
-        stream="dirichlet",
-        openers=openers,
-    )
+    classes = tuple(str(digit) for digit in range(10))
+    return DIGITS.dataset(classes=classes, input_shape=(1, SIZE, SIZE), openers=openers)
 
 
 def _domain(
@@ -111,3 +108,25 @@ _CORRUPTIONS: dict[str, Callable[[Images, np.random.Generator], Images]] = {
     "brightness": _brightness,
     "style": _style,
 }
+
+
+def _check(_root: Path) -> Iterator[Check]:
+    dataset = open_digits()
+    for domain in dataset.domains:
+        found = len(dataset.domain(domain))
+        yield Check(domain, found > 0, f"{found:,} images, made from scikit-learn's digits")
+
+
+DIGITS = DatasetRecord(
+    name="digits",
+    title="Digits",
+    classes=10,
+    targets=TARGETS,
+    stream="dirichlet",
+    network="digits_cnn",
+    recipe=Recipe(epochs=15, lr=0.1, batch_size=64),
+    opens=open_digits,
+    checks=_check,
+    options={"seed": "another split, other poses and corruptions"},
+    note="part of scikit-learn: nothing to download",
+)

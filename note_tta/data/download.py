@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import find_dataset
 from .archives import unpack
 from .base import BadData
 from .files import file_digest, only_one, replacing
-from .sources import ARCHIVES, Archive
+from .record import Archive, Progress
 
 Opener = Callable[[urllib.request.Request], Any]
-Progress = Callable[[str, int, int], None]
 FOLDER = "downloads"
 TIMEOUT = 60
 
@@ -47,12 +47,10 @@ def download(
     progress: Progress = lambda what, done, total: None,
 ) -> list[str]:
     """Fetch and unpack every archive of a dataset that is not there yet; returns what was done."""
-    if name not in ARCHIVES:
-        raise ValueError(f"unknown dataset {name!r}; known are: {', '.join(ARCHIVES)}")
-    done = []
-    for archive in ARCHIVES[name]:
-        done.append(download_archive(archive, root, keep=keep, opener=opener, progress=progress))
-    return done
+    return [
+        download_archive(archive, root, keep=keep, opener=opener, progress=progress)
+        for archive in find_dataset(name).archives
+    ]
 
 
 def download_archive(

@@ -1,8 +1,8 @@
 """ExtraSensory: phone sensors summarised once a minute, labelled by their users in daily life.
 
-One `<uuid>.features_labels.csv.gz` a user. A row is used if exactly one of the paper's five activities is set
-and every feature of the accelerometer, gyroscope, magnetometer and audio is there. Windows are five such rows
-that follow each other in the file under one label.
+One `<uuid>.features_labels.csv.gz` per user. A row is used if exactly one of the paper's five activities is
+set and every feature of the accelerometer, gyroscope, magnetometer and audio is there. Windows are five such
+rows that follow each other in the file under one label.
 
 The paper names its seven targets but not its sixteen source users, nor the rule that left 23 of 60 users.
 Here the source is the sixteen non-target users with the most windows (ties by uuid). `DIFFERENCE` says how
@@ -11,13 +11,16 @@ the counts compare with the paper's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from .base import BadData, Dataset, MissingData
+from .checks import Check, beside_paper
+from .recipe import Recipe
+from .record import Archive, DatasetRecord
 from .tables import read_columns, time_order
 from .windows import Windows, cut_windows, join, sensor_openers
 
@@ -40,7 +43,7 @@ DIFFERENCE = (
     "at most 834 windows of five, where the paper has 844; it does not say how it treated rows with missing "
     "features or windows across a change of label, nor which sixteen users were its source"
 )
-SOURCE_USERS = 16
+SOURCE_USERS, PUBLISHED_USERS = 16, 60
 WINDOW = 5
 SUFFIX = ".features_labels.csv.gz"
 
@@ -84,15 +87,12 @@ def open_extrasensory(root: Path) -> Dataset:
     def source() -> Windows:
         return join([windows for _, windows in source_users(folder, others)])
 
-    return Dataset(
-        name="extrasensory",
-        title="ExtraSensory",
+    return EXTRASENSORY.dataset(
         classes=CLASSES,
         input_shape=(len(FEATURE_COLUMNS), WINDOW),
         targets=tuple(targets),
-        stream="chronological",
         openers=sensor_openers(source, targets, "standard"),
-        absent=tuple(uuid[:3] for uuid in PAPER_WINDOWS if uuid not in users),
+        absent=tuple(name for name in EXTRASENSORY.targets if name not in targets),
     )
 
 
@@ -132,3 +132,43 @@ def read_user(file: Path) -> Windows:
     usable = (flags.sum(axis=1) == 1) & np.isfinite(features).all(axis=1)
     labels = np.where(usable, flags.argmax(axis=1), -1)
     return cut_windows(features, labels, WINDOW)
+
+
+def _check(root: Path) -> Iterator[Check]:
+    dataset, folder = open_extrasensory(root), user_folder(root)
+    users = len(list(folder.glob(f"*{SUFFIX}")))
+    yield Check("users", users == PUBLISHED_USERS, f"{users} user files, published {PUBLISHED_USERS}")
+    yield beside_paper(dataset, "source", PAPER_SOURCE_WINDOWS)
+    for uuid, expected in PAPER_WINDOWS.items():
+        if uuid[:3] in dataset.absent:
+            yield Check(uuid[:3], False, f"missing: {folder / uuid}{SUFFIX}")
+        else:
+            yield beside_paper(dataset, uuid[:3], expected)
+    yield Check("difference", None, DIFFERENCE)
+
+
+EXTRASENSORY = DatasetRecord(
+    name="extrasensory",
+    title="ExtraSensory",
+    classes=len(CLASSES),
+    targets=tuple(uuid[:3] for uuid in PAPER_WINDOWS),
+    stream="chronological",
+    network="sensor_cnn2",
+    recipe=Recipe(epochs=100, lr=0.1, batch_size=64),
+    opens=open_extrasensory,
+    checks=_check,
+    archives=(
+        Archive(
+            "https://extrasensory.ucsd.edu/data/primary_data_files/ExtraSensory.per_uuid_features_labels.zip",
+            None,
+            "zip",
+            "ExtraSensory.per_uuid_features_labels",
+            f"ExtraSensory.per_uuid_features_labels/{next(iter(PAPER_WINDOWS))}{SUFFIX}",
+            "215 MB",
+        ),
+    ),
+    note=(
+        "the publisher's site may answer over http only; if so, fetch the zip from extrasensory.ucsd.edu "
+        "yourself and unpack it as ExtraSensory.per_uuid_features_labels/; CC BY-NC-SA 4.0"
+    ),
+)

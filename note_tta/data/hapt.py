@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from .base import BadData, Dataset, MissingData
+from .checks import Check, attempt
+from .recipe import Recipe
+from .record import Archive, DatasetRecord
 from .tables import read_numbers
 from .windows import Floats, Windows, cut_windows, join, sensor_openers
 
@@ -35,6 +39,7 @@ CLASSES = (
 SOURCE_USERS = tuple(range(1, 22))
 TARGET_USERS = tuple(range(22, 31))
 WINDOW = 50
+PUBLISHED = {"recordings": 61, "users": 30, "labelled segments": 1_214}
 _NAME = re.compile(r"acc_exp(\d+)_user(\d+)\.txt")
 
 
@@ -55,15 +60,13 @@ def open_hapt(root: Path, *, rotation: str | None = None) -> Dataset:
     source = tuple(user for user in SOURCE_USERS if user in users)
     if not source:
         raise BadData(folder, "no recording of the source users 1-21")
-    return Dataset(
-        name="hapt",
-        title="HAPT" if rotation is None else f"HAPT ({rotation})",
+    return HAPT.dataset(
+        title=HAPT.title if rotation is None else f"{HAPT.title} ({rotation})",
         classes=CLASSES,
         input_shape=(6, WINDOW),
         targets=tuple(targets),
-        stream="chronological",
         openers=sensor_openers(partial(_read_users, folder, source, None), targets, "minmax"),
-        absent=tuple(f"user{user:02d}" for user in TARGET_USERS if user not in users),
+        absent=tuple(name for name in HAPT.targets if name not in targets),
     )
 
 
@@ -136,3 +139,47 @@ def _rotation_matrix(rotation: str | None) -> Floats | None:
     matrix[[first, second], [first, second]] = math.cos(angle)
     matrix[first, second], matrix[second, first] = -math.sin(angle), math.sin(angle)
     return matrix.astype(np.float32)
+
+
+def _check(root: Path) -> Iterator[Check]:
+    recordings = read_recordings(raw_folder(root))
+    found = {
+        "recordings": len(recordings),
+        "users": len({user for _, user in recordings}),
+        "labelled segments": sum(map(len, recordings.values())),
+    }
+    for what, expected in PUBLISHED.items():
+        yield Check(what, found[what] == expected, f"{found[what]:,}, published {expected:,}")
+    dataset = open_hapt(root)
+    for domain in ("source", *dataset.targets):
+        yield attempt(domain, partial(_windows, dataset, domain))
+
+
+def _windows(dataset: Dataset, domain: str) -> Check:
+    return Check(domain, None, f"{len(dataset.domain(domain)):,} windows")
+
+
+HAPT = DatasetRecord(
+    name="hapt",
+    title="HAPT",
+    classes=len(CLASSES),
+    targets=tuple(f"user{user:02d}" for user in TARGET_USERS),
+    stream="chronological",
+    network="sensor_cnn4",
+    recipe=Recipe(epochs=100, lr=0.1, batch_size=64),
+    opens=open_hapt,
+    checks=_check,
+    options={"rotation": "the targets' sensor turned, such as x90 or z-45 (axis and degrees)"},
+    archives=(
+        Archive(
+            "https://archive.ics.uci.edu/static/public/341/"
+            "smartphone+based+recognition+of+human+activities+and+postural+transitions.zip",
+            None,
+            "zip",
+            "HAPT",
+            "HAPT/RawData/labels.txt",
+            "80 MB",
+        ),
+    ),
+    note="non-commercial use; cite Reyes-Ortiz et al. 2016",
+)

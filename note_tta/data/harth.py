@@ -3,12 +3,12 @@
 `harth/S006.csv` ... `S029.csv` with the columns timestamp, back_x, back_y, back_z, thigh_x, thigh_y, thigh_z,
 label; an extra index column is ignored. As in the paper the source is the **back** sensor of fifteen people;
 the targets are the **thigh** sensor of the other seven, so the sensor's place shifts with the person.
-Windows are
-50 samples inside one label; values are min-max scaled by the source's range.
+Windows are 50 samples inside one label; values are min-max scaled by the source's range.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -16,6 +16,9 @@ from typing import Literal
 import numpy as np
 
 from .base import BadData, Dataset, MissingData
+from .checks import Check, beside_paper
+from .recipe import Recipe
+from .record import Archive, DatasetRecord
 from .tables import read_columns, time_order
 from .windows import Windows, cut_windows, join, sensor_openers
 
@@ -52,13 +55,10 @@ def open_harth(root: Path) -> Dataset:
         for subject in TARGETS
         if subject in files
     }
-    return Dataset(
-        name="harth",
-        title="HARTH",
+    return HARTH.dataset(
         classes=tuple(LABELS.values()),
         input_shape=(3, WINDOW),
         targets=tuple(targets),
-        stream="chronological",
         openers=sensor_openers(partial(_read_subjects, source, "back"), targets, "minmax"),
         absent=tuple(subject for subject in TARGETS if subject not in files),
     )
@@ -94,3 +94,36 @@ def read_subject(file: Path, sensor: Sensor) -> Windows:
 
 def _read_subjects(files: tuple[Path, ...], sensor: Sensor) -> Windows:
     return join([read_subject(file, sensor) for file in files])
+
+
+def _check(root: Path) -> Iterator[Check]:
+    dataset = open_harth(root)
+    yield beside_paper(dataset, "source", PAPER_SOURCE_WINDOWS)
+    for subject, expected in PAPER_WINDOWS.items():
+        if subject in dataset.absent:
+            yield Check(subject, False, f"missing: {subject_folder(root) / subject}.csv")
+        else:
+            yield beside_paper(dataset, subject, expected)
+
+
+HARTH = DatasetRecord(
+    name="harth",
+    title="HARTH",
+    classes=len(LABELS),
+    targets=TARGETS,
+    stream="chronological",
+    network="sensor_cnn4",
+    recipe=Recipe(epochs=100, lr=0.1, batch_size=64),
+    opens=open_harth,
+    checks=_check,
+    archives=(
+        Archive(
+            "https://archive.ics.uci.edu/static/public/779/harth.zip",
+            None,
+            "zip",
+            "",
+            "harth/S029.csv",
+            "134 MB",
+        ),
+    ),
+)

@@ -8,7 +8,7 @@ in `ImageNet-C-regenerated/`. Classes are the sorted wnids, as every public Imag
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,10 +17,14 @@ import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin
+from .checks import Check, count
 from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, check_severity
 from .manifest import Manifest
+from .recipe import Recipe
+from .record import Archive, DatasetRecord, Progress
 
 SIDE = 224
+CLASSES, PUBLISHED = 1_000, {"train": 1_281_167, "test": 50_000}
 _SUFFIXES = {".jpeg", ".jpg", ".png"}
 _LARGEST = 1 << 28  # pixels: a picture that claims more is not one of ImageNet's
 
@@ -39,15 +43,7 @@ def open_imagenet(root: Path, *, severity: int = 5) -> Dataset:
     }
     for corruption in (*CORRUPTIONS, *OWN_CORRUPTIONS):
         openers[corruption] = partial(_corrupted_domain, root, corruption, severity, classes)
-    return Dataset(
-        name="imagenet",
-        title="ImageNet-C",
-        classes=classes,
-        input_shape=(3, SIDE, SIDE),
-        targets=CORRUPTIONS,
-        stream="sorted",
-        openers=openers,
-    )
+    return IMAGENET.dataset(classes=classes, input_shape=(3, SIDE, SIDE), openers=openers)
 
 
 def corrupted_folders(root: Path) -> tuple[Path, Path]:
@@ -172,8 +168,69 @@ def _corrupted_domain(root: Path, corruption: str, severity: int, classes: tuple
         if not place.is_dir():
             continue
         if folder == regenerated:
-            Manifest.read(folder).require(corruption, severity, command)
+            Manifest.read(folder, "imagenet").require(corruption, severity, command)
         origin: Origin = "published" if folder == published else "regenerated"
         return picture_domain(corruption, list_pictures(place, classes), read_picture, origin=origin)
     places = [folder / corruption / str(severity) for folder in (published, regenerated)]
     raise MissingData(f"ImageNet-C {corruption} at severity {severity}", places, command)
+
+
+def _check(root: Path) -> Iterator[Check]:
+    dataset = open_imagenet(root)
+    found = len(dataset.classes)
+    yield Check("classes", found == CLASSES, f"{found:,} class folders, published {CLASSES:,}")
+    for split, expected in PUBLISHED.items():
+        yield count(dataset, split, expected)
+    present = [c for c in CORRUPTIONS if any((f / c).is_dir() for f in corrupted_folders(root))]
+    for corruption in present or CORRUPTIONS[:1]:
+        yield count(dataset, corruption, PUBLISHED["test"])
+
+
+def _prepare(
+    root: Path,
+    *,
+    corruptions: Iterable[str] | None,
+    severities: Iterable[int] | None,
+    seed: int,
+    workers: int,
+    progress: Progress,
+) -> Path:
+    from .imagenet_c import prepare_imagenet
+
+    return prepare_imagenet(root, corruptions, severities, seed, workers, progress)
+
+
+IMAGENET = DatasetRecord(
+    name="imagenet",
+    title="ImageNet-C",
+    classes=CLASSES,
+    targets=CORRUPTIONS,
+    stream="sorted",
+    network="resnet18_imagenet",
+    recipe=Recipe(epochs=30, lr=0.001, batch_size=256, schedule="constant", flip=True, pretrained=True),
+    opens=open_imagenet,
+    checks=_check,
+    options={"severity": "corruptions of that severity, 1 to 5"},
+    prepares=_prepare,
+    table="imagenet",
+    archives=tuple(
+        Archive(
+            f"https://zenodo.org/records/2235448/files/{group}.tar",
+            md5,
+            "tar",
+            "ImageNet-C",
+            f"ImageNet-C/{proof}/5",
+            size,
+        )
+        for group, md5, proof, size in (
+            ("noise", "e80562d7f6c3f8834afb1ecf27252745", "gaussian_noise", "21 GB"),
+            ("blur", "2d8e81fdd8e07fef67b9334fa635e45c", "defocus_blur", "7 GB"),
+            ("weather", "33ffea4db4d93fe4a428c40a6ce0c25d", "snow", "12 GB"),
+            ("digital", "89157860d7b10d5797849337ca2e5c03", "contrast", "7 GB"),
+        )
+    ),
+    note=(
+        "the clean pictures need an account at https://image-net.org; unpack them as "
+        "imagenet/train/<wnid>/ and imagenet/val/<wnid>/ under the data root"
+    ),
+)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
+from .corrupted import wanted_parts
 from .corruptions.engine import ENGINE_VERSION, corrupt
+from .corruptions.names import CORRUPTIONS
 from .corruptions.textures import Texture, frost_textures
 from .files import only_one, replacing
 from .imagenet import clean_split, corrupted_folders, list_pictures, read_picture
 from .manifest import Manifest
+from .pool import pool
+from .record import Progress
 
 QUALITY = 85  # of the JPEG files, as in the published set
 GROUP = 16  # pictures of one job
@@ -22,27 +25,29 @@ GROUP = 16  # pictures of one job
 
 def prepare_imagenet(
     root: Path,
-    corruptions: Sequence[str],
-    severities: Sequence[int],
+    corruptions: Iterable[str] | None,
+    severities: Iterable[int] | None,
     seed: int,
-    run: Callable[[Iterable[tuple[Any, ...]], Callable[..., Any]], Iterator[tuple[int, Any]]],
-    progress: Callable[[str, int, int], None],
+    workers: int,
+    progress: Progress,
 ) -> Path:
     """Corrupt every validation picture (cut to 224x224) and save it as JPEG in the published folders.
 
     Pictures that are there already are kept: each appears under its name only when it is whole.
     """
+    chosen, levels = wanted_parts("imagenet", "imagenet", CORRUPTIONS, corruptions, severities)
     clean = clean_split(root, "val")
     pictures = [file for file, _ in list_pictures(clean)]
     folder = corrupted_folders(root)[1]
     textures, texture_origin = frost_textures(root)
     names = "\n".join(f"{file.relative_to(clean)} {file.stat().st_size}" for file in pictures)
     source = f"names:{hashlib.sha256(names.encode()).hexdigest()[:16]}"
-    manifest = Manifest.open(folder, Manifest("imagenet", seed, ENGINE_VERSION, source, texture_origin))
-    with only_one(folder):
+    wanted_set = Manifest("imagenet", seed, ENGINE_VERSION, source, texture_origin, table="imagenet")
+    manifest = Manifest.open(folder, wanted_set)
+    with pool(workers) as run, only_one(folder):
         manifest.write()
-        for corruption in corruptions:
-            for severity in severities:
+        for corruption in chosen:
+            for severity in levels:
                 if manifest.has(corruption, severity):
                     continue
                 place = folder / corruption / str(severity)

@@ -10,7 +10,7 @@ flat-road prior.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,10 @@ import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin, content_digest
+from .checks import Check, beside_paper
 from .rain import render_rain
+from .recipe import Recipe
+from .record import Archive, DatasetRecord, Progress
 from .windows import HELD_OUT_EVERY
 
 CLASSES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc", "DontCare")
@@ -52,15 +55,7 @@ def open_kitti(root: Path, *, rate: float = RATE) -> Dataset:
     }
     openers["tracking"] = partial(_tracking_domain, base, "tracking", None)
     openers[target] = partial(_tracking_domain, base, target, rate)
-    return Dataset(
-        name="kitti",
-        title="KITTI-Rain",
-        classes=CLASSES,
-        input_shape=(3, SIDE, SIDE),
-        targets=(target,),
-        stream="chronological",
-        openers=openers,
-    )
+    return KITTI.dataset(classes=CLASSES, input_shape=(3, SIDE, SIDE), targets=(target,), openers=openers)
 
 
 def object_frames(base: Path) -> list[Frame]:
@@ -222,3 +217,55 @@ def _tracking_domain(base: Path, name: str, rate: float | None) -> Domain:
     rendered = rate == RATE and all(rendered_file(base, frame.picture).is_file() for frame in frames)
     read = partial(rainy_frame, base, rate=rate)
     return _frames_domain(name, frames, read, "published" if rendered else "regenerated", f"rain {rate}\n")
+
+
+def _check(root: Path) -> Iterator[Check]:
+    dataset = open_kitti(root)
+    for domain, expected in PAPER_FRAMES.items():
+        yield beside_paper(dataset, domain, expected, exact=domain == "source")
+
+
+def _prepare(
+    root: Path,
+    *,
+    corruptions: Iterable[str] | None,
+    severities: Iterable[int] | None,
+    seed: int,
+    workers: int,
+    progress: Progress,
+) -> Path:
+    """Render the rain; `seed` has no say, since a frame's rain depends on its name only."""
+    from .kitti_rain import prepare_kitti
+
+    if corruptions is not None or severities is not None:
+        raise ValueError("kitti is rendered in rain of 200 mm/hr; leave --corruption and --severity out")
+    return prepare_kitti(root, workers, progress)
+
+
+def _archive(kind: str, part: str, folder: str, size: str) -> Archive:
+    address = f"https://s3.eu-central-1.amazonaws.com/avg-kitti/data_{kind}_{part}.zip"
+    return Archive(address, None, "zip", f"kitti/{kind}", f"kitti/{kind}/training/{folder}", size)
+
+
+KITTI = DatasetRecord(
+    name="kitti",
+    title="KITTI",
+    classes=len(CLASSES),
+    targets=(TARGET,),
+    stream="chronological",
+    network="resnet50_imagenet",
+    recipe=Recipe(
+        epochs=50, lr=0.1, batch_size=64, optimizer="adam", weight_decay=0.0, flip=True, pretrained=True
+    ),
+    opens=open_kitti,
+    checks=_check,
+    options={"rate": "rain of so many mm/hr"},
+    prepares=_prepare,
+    archives=(
+        _archive("object", "label_2", "label_2", "5 MB"),
+        _archive("object", "image_2", "image_2", "12 GB"),
+        _archive("tracking", "label_2", "label_02", "2 MB"),
+        _archive("tracking", "image_2", "image_02", "15 GB"),
+    ),
+    note="KITTI's licence: CC BY-NC-SA 3.0; rain is rendered when frames are read, or once by prepare",
+)

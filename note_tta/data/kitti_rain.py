@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
 from .files import only_one, replacing
 from .kitti import rainy_frame, regenerated_file, regenerated_folder, tracking_frames
+from .pool import pool
+from .record import Progress
 
 GROUP = 8  # frames of one job
 
 
 def prepare_kitti(
     root: Path,
-    run: Callable[[Iterable[tuple[Any, ...]], Callable[..., Any]], Iterator[tuple[int, Any]]],
-    progress: Callable[[str, int, int], None],
+    workers: int,
+    progress: Progress,
 ) -> Path:
     """Render every labelled tracking frame; frames that are there already are kept.
 
@@ -27,7 +28,7 @@ def prepare_kitti(
     base = root / "kitti"
     frames = [frame.picture for frame in tracking_frames(base)]
     folder = regenerated_folder(base)
-    with only_one(folder):
+    with pool(workers) as run, only_one(folder):
         jobs = ((base, frames[first : first + GROUP]) for first in range(0, len(frames), GROUP))
         done = 0
         for _, count in run(jobs, _work):

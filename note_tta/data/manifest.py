@@ -39,10 +39,11 @@ class Manifest:
     parameters: dict[str, Any] = field(default_factory=dict)
     done: dict[str, dict[str, str]] = field(default_factory=dict)
     folder: Path = field(default=Path(), repr=False)
+    table: Table = field(default="cifar", repr=False)
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        """Read the manifest of a regenerated folder."""
+    def read(cls, folder: Path, table: Table) -> Manifest:
+        """Read the manifest of a regenerated folder, made with the parameters of this table."""
         path = folder / MANIFEST_NAME
         if not path.is_file():
             raise BadData(
@@ -50,7 +51,7 @@ class Manifest:
             )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            manifest = cls(**content, folder=folder)
+            manifest = cls(**content, folder=folder, table=table)
             levels = {str(severity) for severity in SEVERITIES}
             well_formed = all(
                 isinstance(table, dict)
@@ -72,7 +73,7 @@ class Manifest:
     def write(self) -> None:
         """Write the manifest in one step: a reader sees the old one or the new one, whole."""
         content = asdict(self)
-        del content["folder"]
+        del content["folder"], content["table"]
         write_text(self.folder / MANIFEST_NAME, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
     @classmethod
@@ -81,7 +82,7 @@ class Manifest:
         wanted.folder = folder
         if not (folder / MANIFEST_NAME).exists():
             return wanted
-        manifest = cls.read(folder)
+        manifest = cls.read(folder, wanted.table)
         for name in ("dataset", "seed", "version", "source", "textures"):
             old, new = getattr(manifest, name), getattr(wanted, name)
             if old != new:
@@ -100,8 +101,7 @@ class Manifest:
 
     def wanted(self, corruption: str, severity: int) -> list[float]:
         """The parameters with which a part of this set is made today."""
-        tables: dict[str, Table] = {"mnist": "mnist", "imagenet": "imagenet"}
-        return list(parameters(corruption, severity, tables.get(self.dataset, "cifar")))
+        return list(parameters(corruption, severity, self.table))
 
     def has(self, corruption: str, severity: int) -> bool:
         """Whether this part was completed."""

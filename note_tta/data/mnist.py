@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,47 +13,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .base import (
-    BadData,
-    Dataset,
-    Domain,
-    IntArray,
-    MissingData,
-    Origin,
-    check_labels,
-    image_domain,
-    load_array,
-)
+from .base import BadData, Dataset, Domain, IntArray, MissingData, check_labels, image_domain
+from .checks import Check, count
+from .corrupted import CorruptedSet
 from .corruptions.names import MNIST_CORRUPTIONS
 from .imbalance import thin_out
-from .manifest import Manifest
+from .recipe import Recipe
+from .record import Archive, DatasetRecord
 
+PUBLISHED = {"train": 60_000, "test": 10_000}
 _PREFIX = {"train": "train", "test": "t10k"}
 _LARGEST_IDX = 1 << 28  # 256 MB: five times MNIST's training images; more is not an MNIST file
-MNIST_SEVERITY = 1  # MNIST-C has one severity; its manifest lists it as 1
 
 
 def open_mnist(root: Path, *, imbalance: float = 1) -> Dataset:
     """Open MNIST with the fifteen corruptions of MNIST-C, all classes alike or not."""
-    published, regenerated = corrupted_folders(root)
-    places = [*_raw_folders(root), published, regenerated]
+    places = [*_raw_folders(root), *_CORRUPTED.folders(root)]
     if not any(place.is_dir() for place in places):
         raise MissingData("mnist data", places, "note-tta data download mnist")
     openers: dict[str, Callable[[], Domain]] = {
         split: partial(_clean_domain, root, split) for split in ("train", "test")
     }
     for corruption in MNIST_CORRUPTIONS:
-        openers[corruption] = partial(_corrupted_domain, root, corruption)
-    dataset = Dataset(
-        name="mnist",
-        title="MNIST-C",
-        classes=tuple(str(digit) for digit in range(10)),
-        input_shape=(1, 28, 28),
-        targets=MNIST_CORRUPTIONS,
-        stream="dirichlet",
-        openers=openers,
-    )
-    return thin_out(dataset, imbalance)
+        openers[corruption] = partial(_CORRUPTED.open, root, corruption, 1)
+    classes = tuple(str(digit) for digit in range(10))
+    return thin_out(MNIST.dataset(classes=classes, input_shape=(1, 28, 28), openers=openers), imbalance)
 
 
 def read_clean(root: Path, split: str) -> tuple[npt.NDArray[np.uint8], IntArray]:
@@ -66,11 +50,6 @@ def read_clean(root: Path, split: str) -> tuple[npt.NDArray[np.uint8], IntArray]
     if len(images) != len(labels):
         raise BadData(labels_file, f"{len(labels)} labels for {len(images)} images")
     return images[..., None], check_labels(labels, 10, labels_file)
-
-
-def corrupted_folders(root: Path) -> tuple[Path, Path]:
-    """Where the published and where the regenerated corrupted set lie."""
-    return root / "mnist_c", root / "mnist_c-regenerated"
 
 
 def _raw_folders(root: Path) -> list[Path]:
@@ -107,21 +86,61 @@ def _clean_domain(root: Path, split: str) -> Domain:
     return image_domain(split, images, labels, origin="published")
 
 
-def _corrupted_domain(root: Path, corruption: str) -> Domain:
-    published, regenerated = corrupted_folders(root)
-    for folder in (published, regenerated):
-        file = folder / corruption / "test_images.npy"
-        if not file.is_file():
-            continue
-        if folder == regenerated:
-            Manifest.read(folder).require(corruption, MNIST_SEVERITY, "note-tta data prepare mnist")
-        images = load_array(file, dtype="uint8", tail=(28, 28, 1))
-        labels_file = file.with_name("test_labels.npy")
-        labels = check_labels(load_array(labels_file, dtype="integer", tail=()), 10, labels_file)
-        if len(images) != len(labels):
-            raise BadData(labels_file, f"{len(labels)} labels for {len(images)} images")
-        origin: Origin = "published" if folder == published else "regenerated"
-        return image_domain(corruption, images, labels, origin=origin)
-    places = [folder / corruption / "test_images.npy" for folder in (published, regenerated)]
-    command = "note-tta data download mnist (or: note-tta data prepare mnist)"
-    raise MissingData(f"MNIST-C {corruption}", places, command)
+def _check(root: Path) -> Iterator[Check]:
+    dataset = open_mnist(root)
+    for split, expected in PUBLISHED.items():
+        yield count(dataset, split, expected)
+    published, regenerated = _CORRUPTED.folders(root)
+    if regenerated.is_dir() and not published.is_dir():
+        yield from _CORRUPTED.check_regenerated(root)
+        return
+    for corruption in MNIST_CORRUPTIONS if published.is_dir() else MNIST_CORRUPTIONS[:1]:
+        yield count(dataset, corruption, PUBLISHED["test"])
+
+
+def _raw_file(stem: str, md5: str, size: str) -> Archive:
+    name = f"{stem}-ubyte.gz"
+    address = f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}"
+    return Archive(address, md5, "file", "MNIST/raw", f"MNIST/raw/{name}", size)
+
+
+_CORRUPTED = CorruptedSet(
+    dataset="mnist",
+    table="mnist",
+    usual=MNIST_CORRUPTIONS,
+    folder="mnist_c",
+    images="{}/test_images.npy",
+    labels="{}/test_labels.npy",
+    shape=(28, 28, 1),
+    classes=10,
+    read_clean=partial(read_clean, split="test"),
+)
+
+MNIST = DatasetRecord(
+    name="mnist",
+    title="MNIST-C",
+    classes=10,
+    targets=MNIST_CORRUPTIONS,
+    stream="dirichlet",
+    network="resnet18",
+    recipe=Recipe(epochs=100, lr=0.1, batch_size=128),
+    opens=open_mnist,
+    checks=_check,
+    options={"imbalance": "so many times as many samples of the first class as of the last"},
+    prepares=_CORRUPTED.prepare,
+    table="mnist",
+    archives=(
+        _raw_file("train-images-idx3", "f68b3c2dcbeaaa9fbdd348bbdeb94873", "10 MB"),
+        _raw_file("train-labels-idx1", "d53e105ee54ea40749a09fcbcd1e9432", "29 kB"),
+        _raw_file("t10k-images-idx3", "9fb629c4189551a2d022fa330f9573f3", "1.6 MB"),
+        _raw_file("t10k-labels-idx1", "ec29112dd5afa0611ce80d1b7f02629c", "5 kB"),
+        Archive(
+            "https://zenodo.org/records/3239543/files/mnist_c.zip",
+            "4b34b33045869ee6d424616cd3a65da3",
+            "zip",
+            "",
+            "mnist_c/identity/test_labels.npy",
+            "228 MB",
+        ),
+    ),
+)

@@ -9,13 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import kitti, open_dataset
+from . import find_dataset, kitti, open_dataset
 from .base import Dataset, Domain, MissingData
-from .corruptions import MNIST_CORRUPTIONS, corrupt, frost_textures
+from .corruptions import corrupt, frost_textures
 from .files import replacing
 
 SAMPLES = 5
-_TABLES: dict[str, Any] = {"cifar10": "cifar", "cifar100": "cifar", "imagenet": "imagenet", "mnist": "mnist"}
 
 
 def preview(name: str, root: Path, out: Path, *, severity: int = 5, stream: str | None = None) -> str:
@@ -27,7 +26,7 @@ def preview(name: str, root: Path, out: Path, *, severity: int = 5, stream: str 
     """
     if out.suffix.lower() not in {".png", ".svg", ".pdf"}:
         raise ValueError(f"the picture's name must end in .png, .svg or .pdf, got {out.name}")
-    options = {"severity": severity} if name in ("cifar10", "cifar100", "imagenet") else {}
+    options = {"severity": severity} if "severity" in find_dataset(name).options else {}
     dataset = open_dataset(name, root, **options)
     if stream is not None:
         figure = _streams(dataset, stream)
@@ -75,9 +74,9 @@ def _targets(dataset: Dataset, root: Path, severity: int) -> tuple[Any, str]:
 
 
 def _made(name: str, images: Tensor, corruption: str, severity: int, root: Path) -> Tensor:
-    table = _TABLES[name]
+    table = find_dataset(name).table or "cifar"
     pixels = (images.permute(0, 2, 3, 1).numpy() * 255).round().astype(np.uint8)
-    level = 1 if corruption in MNIST_CORRUPTIONS and table == "mnist" else severity
+    level = 1 if table == "mnist" else severity
     changed = corrupt(pixels, corruption, level, table=table, textures=frost_textures(root)[0])
     return torch.from_numpy(changed.astype(np.float32) / 255).permute(0, 3, 1, 2)
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..checkpoint import weights_fingerprint
-from ..data import MissingData, open_dataset
-from ..models import DEFAULT_MODEL
+from ..data import DATASETS, MissingData, open_dataset
 from .catalog import Experiment
 from .cell import Cell, Job, options
 from .pool import ProcessPool, available_cores
@@ -76,7 +75,7 @@ def plan(
             missing.append(str(error))
             continue
         fixed = {
-            "model": model or DEFAULT_MODEL[name],
+            "model": model or DATASETS[name].network,
             "width": width,
             "samples": samples,
             "data_options": options(data_options),

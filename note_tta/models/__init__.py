@@ -16,7 +16,6 @@ from .resnet_small import SmallResNet
 
 __all__ = [
     "AUTHORS_INPUT",
-    "DEFAULT_MODEL",
     "MODELS",
     "NORMS",
     "Architecture",
@@ -71,19 +70,6 @@ MODELS: dict[str, Architecture] = {
     "sensor_cnn2": Architecture(_SENSOR2, 64, 111, "two 1-D convolutions (ExtraSensory)"),
     "digits_cnn": Architecture(DigitsCNN, 16, 1, "six convolutions for 32x32 digits"),
 }
-
-DEFAULT_MODEL: dict[str, str] = {
-    "cifar10": "resnet18",
-    "cifar100": "resnet18",
-    "mnist": "resnet18",
-    "imagenet": "resnet18_imagenet",
-    "kitti": "resnet50_imagenet",
-    "harth": "sensor_cnn4",
-    "hapt": "sensor_cnn4",
-    "extrasensory": "sensor_cnn2",
-    "digits": "digits_cnn",
-}
-"""The backbone for each dataset: the paper's, and for hapt and digits ours."""
 
 
 def build_model(

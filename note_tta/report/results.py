@@ -9,11 +9,11 @@ from functools import lru_cache
 from statistics import fmean, pstdev
 from typing import NamedTuple
 
+from ..data import DATASETS
 from ..experiments.catalog import EXPERIMENTS, TITLES, Point, template_for
 from ..experiments.cell import Cell, Options, Stream
 from ..experiments.paper import Number, paper_number
 from ..experiments.store import Record
-from ..models import DEFAULT_MODEL
 
 __all__ = ["Coverage", "Other", "Results", "Score", "Setup", "average"]
 
@@ -38,7 +38,7 @@ class Setup(NamedTuple):
             ('', 'resnet18, width 16')
         """
         others = self.besides(dataset)
-        named = self.model == DEFAULT_MODEL.get(dataset) and (self.width or self.checkpoint)
+        named = self.model == _usual_network(dataset) and (self.width or self.checkpoint)
         return f"{self.model}, {others}" if named else others
 
     def besides(self, dataset: str) -> str:
@@ -48,7 +48,7 @@ class Setup(NamedTuple):
             >>> Setup("resnet18", 16).besides("cifar10"), Setup("resnet18_imagenet", 16).besides("imagenet")
             ('width 16', 'width 16')
         """
-        words = [] if self.model == DEFAULT_MODEL.get(dataset) else [self.model]
+        words = [] if self.model == _usual_network(dataset) else [self.model]
         words += [f"width {self.width}"] if self.width else []
         words += [self.checkpoint] if self.checkpoint else []
         words += [f"{name} {value}" for name, value in self.data_options]
@@ -63,6 +63,10 @@ class Setup(NamedTuple):
             >>> Setup("resnet20", data_options=(("severity", 3),)).paper("cifar10", "correlated", "note")
         """
         return None if self.data_options else paper_number(dataset, stream, row, domain)
+
+
+def _usual_network(dataset: str) -> str | None:
+    return DATASETS[dataset].network if dataset in DATASETS else None
 
 
 class Coverage(NamedTuple):

@@ -1,7 +1,7 @@
-"""Source models: the paper's recipes, and a training loop that survives being killed."""
+"""Source models: a training loop that survives being killed."""
 
+from ..data import Recipe
 from .loop import Diverged, train
-from .recipe import RECIPES, Recipe
 from .samples import Samples, Subset
 
-__all__ = ["RECIPES", "Diverged", "Recipe", "Samples", "Subset", "train"]
+__all__ = ["Diverged", "Recipe", "Samples", "Subset", "train"]

@@ -15,14 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD, Adam
 
 from ..checkpoint import load_weights, read_card, restore_card, save_checkpoint, write_atomically
+from ..data import Recipe
 from ..models import architecture
 from ..plain import load_plain
 from ..provenance import provenance
 from .processes import Team, join_team
 from .progress import Show, progress
-from .recipe import Recipe
 from .samples import Samples, augment, epoch_batches, read_batches
 
 Epoch = dict[str, float]
@@ -140,7 +141,7 @@ def train(
             seed=seed,
             team=team,
             workers=workers,
-            optimizer=recipe.make_optimizer(model),
+            optimizer=make_optimizer(recipe, model),
             scaler=torch.amp.GradScaler(device.type, enabled=device.type == "cuda"),
             device=device,
         )
@@ -196,6 +197,19 @@ def _train_epochs(
                 _warn_if_lost(run, identity["architecture"]["num_classes"])
                 if on_epoch is not None:
                     on_epoch(run.epoch, run.history[-1])
+
+
+def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+    """Return the recipe's optimizer over all parameters of the model."""
+    if recipe.optimizer == "adam":
+        return Adam(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
+    return SGD(
+        model.parameters(),
+        lr=recipe.lr,
+        momentum=recipe.momentum,
+        nesterov=recipe.momentum > 0,
+        weight_decay=recipe.weight_decay,
+    )
 
 
 @torch.no_grad()

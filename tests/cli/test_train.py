@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from note_tta.checkpoint import load_checkpoint
 from note_tta.cli import app
+from note_tta.data import DATASETS
 from note_tta.models import build_model
-from note_tta.train import RECIPES
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["train", "--dataset", "digits", "--width", "2", "--samples", "80", "--epochs", "1"]
@@ -100,7 +100,9 @@ def test_new_head(tmp_path):
 
 
 def test_a_recipe_that_starts_from_imagenet_weights_asks_for_them(tmp_path, monkeypatch):
-    monkeypatch.setitem(RECIPES, "digits", replace(RECIPES["digits"], pretrained=True))
+    digits = DATASETS["digits"]
+    pretrained = replace(digits, recipe=replace(digits.recipe, pretrained=True))
+    monkeypatch.setitem(DATASETS, "digits", pretrained)
     out = tmp_path / "a.safetensors"
     with pytest.raises(
         ValueError, match="starts from ImageNet weights: give them by --init, or say --from-scr"
@@ -114,7 +116,7 @@ def test_a_recipe_that_starts_from_imagenet_weights_asks_for_them(tmp_path, monk
     [
         (["--dataset", "cats"], "unknown dataset 'cats'"),
         (["--model", "vgg"], "unknown model 'vgg'"),
-        (["--norm", "gn"], "norm must be 'bn' or 'iabn'"),
+        (["--norm", "gn"], "norm must be one of bn, iabn"),
         (["--epochs", "0"], "--epochs 0 keeps the initial weights as they are: give them by --init"),
         (["--lr", "-1"], "lr must be positive"),
         (["--samples", "0"], "--samples must be at least 1, got 0"),

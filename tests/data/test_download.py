@@ -7,10 +7,10 @@ import zipfile
 
 import pytest
 
-from note_tta.data import BadData
+from note_tta.data import DATASETS, BadData
 from note_tta.data import download as module
 from note_tta.data.download import download, download_archive, open_https
-from note_tta.data.sources import ARCHIVES, Archive
+from note_tta.data.record import Archive
 
 
 def zipped(content=b"payload" * 20_000):
@@ -154,7 +154,7 @@ def test_only_https_is_opened():
 
 
 def test_every_archive_is_https_and_has_its_own_name():
-    every = [archive for archives in ARCHIVES.values() for archive in archives]
+    every = [archive for record in DATASETS.values() for archive in record.archives]
     assert all(archive.url.startswith("https://") for archive in every)
     assert len({archive.name for archive in every}) == len(every)
     assert all(archive.md5 is None or len(archive.md5) == 32 for archive in every)

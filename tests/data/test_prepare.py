@@ -10,7 +10,7 @@ import pytest
 from published_formats import write_cifar10, write_cifar100, write_imagenet, write_kitti, write_mnist
 
 from note_tta.data import BadData, MissingData, open_dataset
-from note_tta.data import prepare as module
+from note_tta.data import corrupted as module
 from note_tta.data.manifest import Manifest
 from note_tta.data.prepare import prepare
 
@@ -60,12 +60,12 @@ def test_one_severity_is_honest_about_the_others(root):
     prepare("cifar10", root, corruptions=["fog"], severities=[2], workers=1)
     assert open_dataset("cifar10", root).domain("fog").fingerprint == before
     assert len(open_dataset("cifar10", root, severity=2).domain("fog")) == 120
-    assert Manifest.read(root / "CIFAR-10-C-regenerated").done["fog"].keys() == {"2", "5"}
+    assert Manifest.read(root / "CIFAR-10-C-regenerated", "cifar").done["fog"].keys() == {"2", "5"}
 
 
 def test_validation_corruptions_are_made_only_when_named(root, monkeypatch):
     made = []
-    monkeypatch.setattr(module._ArrayMaker, "make", lambda self, name, levels: made.append(name))
+    monkeypatch.setattr(module._Maker, "make", lambda self, name, levels: made.append(name))
     prepare("cifar10", root, workers=1)
     assert made == list(open_dataset("cifar10", root).targets)
     monkeypatch.undo()
@@ -108,7 +108,7 @@ def test_a_second_run_does_nothing_and_another_seed_is_refused(root, monkeypatch
 def test_a_part_made_with_other_parameters_is_made_again(root):
     folder = prepare("cifar10", root, corruptions=["fog", "contrast"], severities=[1, 5], workers=1)
     before = contents(folder)
-    manifest = Manifest.read(folder)
+    manifest = Manifest.read(folder, "cifar")
     manifest.parameters["contrast"]["5"] = [0.2]
     manifest.write()
     with pytest.raises(MissingData, match=r"contrast at severity 5 \(regenerated severities present: 1\)"):
@@ -189,7 +189,7 @@ def test_imagenet_pictures_made_with_other_parameters_are_made_again(tmp_path):
     made = sorted((folder / "brightness" / "3").rglob("*.JPEG"))
     before = [file.read_bytes() for file in made]
     made[0].write_bytes(b"as another version made it")
-    manifest = Manifest.read(folder)
+    manifest = Manifest.read(folder, "imagenet")
     manifest.parameters["brightness"]["3"] = [0.2]
     manifest.write()
     with pytest.raises(MissingData, match="regenerated severities present: none"):

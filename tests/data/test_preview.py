@@ -33,7 +33,7 @@ def test_a_stream_is_drawn_the_same_every_time(tmp_path):
     outs = [tmp_path / "one.svg", tmp_path / "two.svg"]
     for out in outs:
         assert (
-            preview("digits", tmp_path, out, stream="sorted") == "Digits-C: classes over time, sorted order"
+            preview("digits", tmp_path, out, stream="sorted") == "Digits: classes over time, sorted order"
         )
     text = outs[0].read_text()
     assert text.startswith("<?xml")

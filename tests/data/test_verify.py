@@ -10,8 +10,7 @@ from published_formats import (
     write_mnist,
 )
 
-from note_tta.data import extrasensory
-from note_tta.data import verify as module
+from note_tta.data import cifar, extrasensory, mnist
 from note_tta.data.prepare import prepare
 from note_tta.data.verify import status, verify
 
@@ -22,8 +21,7 @@ def by_name(checks):
 
 @pytest.fixture
 def small_cifar(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "CIFAR_TRAIN", 10)
-    monkeypatch.setattr(module, "CIFAR_TEST", 20)
+    monkeypatch.setattr(cifar, "PUBLISHED", {"train": 10, "test": 20})
     write_cifar10(tmp_path)
     return tmp_path
 
@@ -50,7 +48,7 @@ def test_a_regenerated_set_is_hashed_and_gaps_are_named(small_cifar):
 
 
 def test_counts_of_published_files_are_compared(small_cifar, monkeypatch):
-    monkeypatch.setattr(module, "CIFAR_TEST", 21)
+    monkeypatch.setitem(cifar.PUBLISHED, "test", 21)
     (small_cifar / "CIFAR-10-C").mkdir()
     checks = by_name(verify("cifar10", small_cifar))
     assert checks["test"].detail == "20 samples, published 21"
@@ -65,8 +63,7 @@ def test_clean_data_alone_is_told_what_is_missing(small_cifar):
 
 
 def test_mnist_is_checked(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MNIST_TRAIN", 12)
-    monkeypatch.setattr(module, "MNIST_TEST", 20)
+    monkeypatch.setattr(mnist, "PUBLISHED", {"train": 12, "test": 20})
     write_mnist(tmp_path)
     assert [check.ok for check in verify("mnist", tmp_path)] == [True, True, False]
     prepare("mnist", tmp_path, corruptions=["stripe"], workers=1)

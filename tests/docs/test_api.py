@@ -12,12 +12,10 @@ MODULES = ["nn", "data", "models", "streams", "train"]
 CONSTANTS = {
     "AUTHORS_INPUT",
     "DATASETS",
-    "DEFAULT_MODEL",
     "METHODS",
     "MODELS",
     "NORMS",
     "PROTOCOLS",
-    "RECIPES",
     "__version__",
 }
 

@@ -1,5 +1,6 @@
 """Tiny datasets under the real names, and tiny source models for them."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ from note_tta.experiments.cell import Stream
 from note_tta.experiments.schedule import Failure
 from note_tta.experiments.worker import Settings, Worker
 from note_tta.methods import CoTTA
-from note_tta.models import DEFAULT_MODEL, build_model
+from note_tta.models import build_model
 
 CLASSES = 3
 SAMPLES = 70
@@ -42,9 +43,7 @@ SHAPES = {
 
 def tiny_dataset(name: str) -> Dataset:
     """A few samples a domain; the class moves the mean, the domain the scale."""
-    shape, stream = SHAPES[name], "chronological"
-    if len(shape) == 3:
-        stream = "sorted" if name == "imagenet" else "chronological" if name == "kitti" else "dirichlet"
+    shape, stream = SHAPES[name], DATASETS[name].stream
 
     def opener(domain: str, place: int):
         def open_domain():
@@ -66,7 +65,7 @@ def tiny_dataset(name: str) -> Dataset:
 
 
 def save_models(folder, name, norms=("bn", "iabn"), seeds=(0,), model=None):
-    model = model or DEFAULT_MODEL[name]
+    model = model or DATASETS[name].network
     for norm in norms:
         for seed in seeds:
             torch.manual_seed(seed)
@@ -101,7 +100,8 @@ class Serial:
 def tiny(monkeypatch, tmp_path):
     """The tiny datasets in the place of the real ones, models beside, settings that find them."""
     for name in TARGETS:
-        monkeypatch.setitem(DATASETS, name, lambda root, name=name, **options: tiny_dataset(name))
+        tiny_record = replace(DATASETS[name], opens=lambda root, name=name, **options: tiny_dataset(name))
+        monkeypatch.setitem(DATASETS, name, tiny_record)
     monkeypatch.setitem(CoTTA.__init__.__kwdefaults__, "augmentations", 2)
     settings = Settings(data_root=str(tmp_path), models=str(tmp_path / "models"))
     return SimpleNamespace(

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from note_tta.checkpoint import load_checkpoint, save_checkpoint
@@ -114,13 +116,13 @@ def test_missing_data_is_left_out_unless_it_was_asked_for(tiny, monkeypatch):
     def absent(root, **options):
         raise MissingData("KITTI", [root], "note-tta data download kitti")
 
-    monkeypatch.setitem(DATASETS, "kitti", absent)
+    monkeypatch.setitem(DATASETS, "kitti", replace(DATASETS["kitti"], opens=absent))
     made = plan(find("table2"), tiny.settings, seeds=[0])
     assert {cell.stream.dataset for cell in made.cells} == {"harth", "extrasensory"}
     assert made.missing[0].startswith("KITTI not found")
     with pytest.raises(MissingData):
         plan(find("table2"), tiny.settings, datasets=["kitti"])
     for name in ("harth", "extrasensory"):
-        monkeypatch.setitem(DATASETS, name, absent)
+        monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], opens=absent))
     with pytest.raises(FileNotFoundError, match=r"KITTI not found; looked in .*; get it with: note-tta data"):
         plan(find("table2"), tiny.settings)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from note_tta.models import DEFAULT_MODEL, MODELS, NORMS, Normalize, architecture, build_model
+from note_tta.models import MODELS, NORMS, Normalize, architecture, build_model
 from note_tta.nn import IABN1d, IABN2d, convert_bn, convert_iabn
 
 
@@ -194,10 +194,6 @@ def test_bad_arguments(arguments, message):
 def test_empty_normalisation():
     with pytest.raises(ValueError, match="one value a channel"):
         Normalize([], [])
-
-
-def test_defaults_name_known_models():
-    assert set(DEFAULT_MODEL.values()) <= set(MODELS)
 
 
 CIFAR100_INPUT = {"mean": (0.5070, 0.4865, 0.4409), "std": (0.2673, 0.2564, 0.2761)}

@@ -4,8 +4,9 @@ import pytest
 from torch import nn
 from torch.optim import SGD, Adam
 
-from note_tta.models import DEFAULT_MODEL
-from note_tta.train import RECIPES, Recipe
+from note_tta.data import DATASETS
+from note_tta.train import Recipe
+from note_tta.train.loop import make_optimizer
 
 
 @pytest.mark.parametrize(
@@ -20,19 +21,17 @@ from note_tta.train import RECIPES, Recipe
     ],
 )
 def test_the_papers_values(dataset, epochs, lr, batch_size, optimizer, schedule):
-    recipe = RECIPES[dataset]
+    recipe = DATASETS[dataset].recipe
     assert (recipe.epochs, recipe.lr, recipe.batch_size) == (epochs, lr, batch_size)
     assert (recipe.optimizer, recipe.schedule) == (optimizer, schedule)
     assert recipe.pretrained == (dataset in ("imagenet", "kitti"))
 
 
 def test_mnist_and_what_must_not_be_mirrored():
-    assert (RECIPES["mnist"].epochs, RECIPES["mnist"].lr) == (100, 0.1)
-    assert not any(RECIPES[name].flip for name in ("mnist", "digits", "harth", "hapt", "extrasensory"))
-
-
-def test_every_dataset_has_a_recipe_and_a_network():
-    assert set(RECIPES) == set(DEFAULT_MODEL)
+    assert (DATASETS["mnist"].recipe.epochs, DATASETS["mnist"].recipe.lr) == (100, 0.1)
+    assert not any(
+        DATASETS[name].recipe.flip for name in ("mnist", "digits", "harth", "hapt", "extrasensory")
+    )
 
 
 def test_cosine():
@@ -45,12 +44,12 @@ def test_cosine():
 
 def test_optimizers():
     model = nn.Linear(2, 2)
-    sgd = Recipe(epochs=1, lr=0.3, weight_decay=0.1).make_optimizer(model)
+    sgd = make_optimizer(Recipe(epochs=1, lr=0.3, weight_decay=0.1), model)
     assert isinstance(sgd, SGD)
     group = sgd.param_groups[0]
     assert (group["lr"], group["momentum"], group["nesterov"], group["weight_decay"]) == (0.3, 0.9, True, 0.1)
-    assert not Recipe(epochs=1, lr=0.3, momentum=0).make_optimizer(model).param_groups[0]["nesterov"]
-    assert isinstance(Recipe(epochs=1, lr=0.3, optimizer="adam").make_optimizer(model), Adam)
+    assert not make_optimizer(Recipe(epochs=1, lr=0.3, momentum=0), model).param_groups[0]["nesterov"]
+    assert isinstance(make_optimizer(Recipe(epochs=1, lr=0.3, optimizer="adam"), model), Adam)
 
 
 @pytest.mark.parametrize(

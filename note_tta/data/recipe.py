@@ -1,13 +1,10 @@
-"""How the source models are trained: the paper's values, one line a dataset."""
+"""How a source model is trained."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from typing import Literal
-
-from torch import nn
-from torch.optim import SGD, Adam, Optimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +14,7 @@ class Recipe:
     Attributes:
         epochs: Passes over the training data; 0 only evaluates.
         lr: The learning rate at the start.
-        batch_size: Samples a step, over all processes together.
+        batch_size: Samples per step, over all processes together.
         optimizer: `"sgd"` (with Nesterov momentum) or `"adam"`.
         momentum: SGD's.
         weight_decay: L2 penalty on every parameter.
@@ -69,38 +66,3 @@ class Recipe:
         if self.schedule == "constant":
             return self.lr
         return self.lr * 0.5 * (1 + math.cos(math.pi * step / steps))
-
-    def make_optimizer(self, model: nn.Module) -> Optimizer:
-        """Return the optimizer over all parameters of the model."""
-        if self.optimizer == "adam":
-            return Adam(model.parameters(), lr=self.lr, weight_decay=self.weight_decay)
-        return SGD(
-            model.parameters(),
-            lr=self.lr,
-            momentum=self.momentum,
-            nesterov=self.momentum > 0,
-            weight_decay=self.weight_decay,
-        )
-
-
-_CIFAR = Recipe(epochs=200, lr=0.1, batch_size=128, crop_padding=4, flip=True)
-_WEARABLE = Recipe(epochs=100, lr=0.1, batch_size=64)
-
-RECIPES: dict[str, Recipe] = {
-    "cifar10": _CIFAR,
-    "cifar100": _CIFAR,
-    "mnist": Recipe(epochs=100, lr=0.1, batch_size=128),
-    "imagenet": Recipe(epochs=30, lr=0.001, batch_size=256, schedule="constant", flip=True, pretrained=True),
-    "kitti": Recipe(
-        epochs=50, lr=0.1, batch_size=64, optimizer="adam", weight_decay=0.0, flip=True, pretrained=True
-    ),
-    "harth": _WEARABLE,
-    "extrasensory": _WEARABLE,
-    "hapt": _WEARABLE,
-    "digits": Recipe(epochs=15, lr=0.1, batch_size=64),
-}
-"""The paper's recipe for each of its datasets; hapt follows harth, digits is our own.
-
-The paper leaves open, and these are our choices: weight decay, Nesterov momentum, augmentation, and MNIST's
-batch size.
-"""

@@ -1,0 +1,285 @@
+"""Corrupted sets in npy files: where they lie, how a part is opened, checked and regenerated.
+
+The published set lies beside the clean images. A regenerated one lies in a folder of its own, in the same
+layout, with a manifest that says which parts are filled in; the published files win where both exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import (
+    BadData,
+    Domain,
+    IntArray,
+    MissingData,
+    Origin,
+    check_labels,
+    content_digest,
+    image_domain,
+    load_array,
+)
+from .checks import Check, attempt
+from .corruptions.engine import BLOCK, ENGINE_VERSION, TABLES, Table, corrupt
+from .corruptions.names import OWN_CORRUPTIONS, SEVERITIES, check_severity
+from .corruptions.textures import Texture, frost_textures
+from .files import only_one, replacing
+from .manifest import Manifest
+from .pool import Run, pool
+from .record import Progress
+
+CHUNK = 5 * BLOCK  # images of one job
+
+
+@dataclass(frozen=True)
+class CorruptedSet:
+    """A corrupted copy of a dataset's test images.
+
+    Attributes:
+        dataset: its name.
+        table: whose parameters the corruptions have.
+        usual: the corruptions that results are reported on.
+        folder: where the published files lie under the data root.
+        images: the file of a corruption in that folder.
+        labels: the file of its labels.
+        shape: of an image, channels last.
+        classes: how many there are.
+        read_clean: reads the clean test images and their labels under a data root.
+    """
+
+    dataset: str
+    table: Table
+    usual: tuple[str, ...]
+    folder: str
+    images: str
+    labels: str
+    shape: tuple[int, int, int]
+    classes: int
+    read_clean: Callable[[Path], tuple[npt.NDArray[np.uint8], IntArray]]
+
+    @property
+    def severities(self) -> tuple[int, ...]:
+        """The severities that a file holds, in equal blocks; MNIST-C has one."""
+        return (1,) if self.table == "mnist" else SEVERITIES
+
+    def folders(self, root: Path) -> tuple[Path, Path]:
+        """Where the published and where the regenerated set lie."""
+        return root / self.folder, root / f"{self.folder}-regenerated"
+
+    def files(self, folder: Path, corruption: str) -> tuple[Path, Path]:
+        """The images and the labels of a corruption in one of these folders."""
+        return tuple(folder / name.format(corruption) for name in (self.images, self.labels))  # type: ignore[return-value]
+
+    def open(self, root: Path, corruption: str, severity: int) -> Domain:
+        """Open one corruption at one severity."""
+        published, regenerated = self.folders(root)
+        at = "" if self.table == "mnist" else f" --severity {severity}"
+        named = "" if corruption in self.usual else f" --corruption {corruption}"
+        making = f"note-tta data prepare {self.dataset}{at}{named}"
+        for folder in (published, regenerated):
+            file, labels_file = self.files(folder, corruption)
+            if not file.is_file():
+                continue
+            if folder == regenerated:
+                Manifest.read(folder, self.table).require(corruption, severity, making)
+            images = load_array(file, dtype="uint8", tail=self.shape)
+            labels = check_labels(
+                load_array(labels_file, dtype="integer", tail=()), self.classes, labels_file
+            )
+            if len(images) != len(labels) or len(images) % len(self.severities):
+                blocks = "" if self.table == "mnist" else " in five equal severity blocks"
+                raise BadData(file, f"{len(images)} images for {len(labels)} labels{blocks}")
+            size = len(images) // len(self.severities)
+            block = slice((severity - 1) * size, severity * size)
+            origin: Origin = "published" if folder == published else "regenerated"
+            return image_domain(corruption, images[block], labels[block], origin=origin)
+        places = [self.files(folder, corruption)[0] for folder in (published, regenerated)]
+        command = f"note-tta data download {self.dataset} (or: {making})"
+        what = f"{self.dataset} {corruption}" + ("" if self.table == "mnist" else f" at severity {severity}")
+        raise MissingData(what, places, making if corruption in OWN_CORRUPTIONS else command)
+
+    def check_regenerated(self, root: Path) -> Iterator[Check]:
+        """Hash every block the manifest lists; say which corruptions and severities are not there."""
+        folder = self.folders(root)[1]
+        manifest = Manifest.read(folder, self.table)
+        yield Check(
+            "manifest", True, f"seed {manifest.seed}, engine {manifest.version}, {manifest.textures} frost"
+        )
+        for corruption in self.usual:
+            done = manifest.parts(corruption)
+            if done:
+                yield attempt(corruption, partial(self._check_hashes, folder, corruption, done))
+            else:
+                yield Check(corruption, False, f"missing: not in {folder / 'manifest.json'}")
+
+    def _check_hashes(self, folder: Path, corruption: str, done: Mapping[str, str]) -> Check:
+        file, _ = self.files(folder, corruption)
+        if not file.is_file():
+            return Check(corruption, False, f"missing: {file}")
+        images = load_array(file, dtype="uint8")
+        size = len(images) // len(self.severities)
+        for level, expected in done.items():
+            first = (int(level) - 1) * size
+            digest = hashlib.sha256()
+            for start in range(first, first + size, 1000):
+                digest.update(images[start : min(start + 1000, first + size)].tobytes())
+            if digest.hexdigest() != expected:
+                detail = f"{file}: severity {level} differs from its checksum; delete it"
+                return Check(corruption, False, detail)
+        absent = [str(level) for level in self.severities if str(level) not in done]
+        note = f"; severities not made: {', '.join(absent)}" if absent else ""
+        return Check(
+            corruption, True, f"{size:,} images, checksums right for severity {', '.join(done)}{note}"
+        )
+
+    def prepare(
+        self,
+        root: Path,
+        *,
+        corruptions: Iterable[str] | None,
+        severities: Iterable[int] | None,
+        seed: int,
+        workers: int,
+        progress: Progress,
+    ) -> Path:
+        """Regenerate the set: what is not filled in yet, of the corruptions and severities asked for."""
+        chosen, levels = wanted_parts(self.dataset, self.table, self.usual, corruptions, severities)
+        with pool(workers) as run:
+            maker = _Maker(self, root, seed, run, progress)
+            with only_one(maker.folder):
+                for corruption in chosen:
+                    maker.make(corruption, levels)
+        return maker.folder
+
+
+def wanted_parts(
+    dataset: str,
+    table: Table,
+    usual: tuple[str, ...],
+    corruptions: Iterable[str] | None,
+    severities: Iterable[int] | None,
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The corruptions and severities to make, after making sure that they exist."""
+    known = TABLES[table]
+    chosen = usual if corruptions is None else tuple(corruptions)
+    unknown = [corruption for corruption in chosen if corruption not in known]
+    if unknown:
+        raise ValueError(f"unknown corruption {unknown[0]!r} for {dataset}; known are: {', '.join(known)}")
+    if table != "mnist":
+        return chosen, tuple(sorted({check_severity(s) for s in severities or SEVERITIES}))
+    if severities is not None and set(severities) != {1}:
+        raise ValueError("MNIST-C has a single severity; leave --severity out")
+    return chosen, (1,)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A part of the work: some images through one corruption at one severity."""
+
+    corruption: str
+    severity: int
+    table: Table
+    seed: int
+    first_block: int
+    textures: Sequence[Texture] | None
+
+
+def _work(images: npt.NDArray[np.uint8], job: _Job) -> npt.NDArray[np.uint8]:
+    return corrupt(
+        images,
+        job.corruption,
+        job.severity,
+        table=job.table,
+        seed=job.seed,
+        first_block=job.first_block,
+        textures=job.textures,
+    )
+
+
+class _Maker:
+    """Makes the npy files of a corrupted set, each under a temporary name until it is whole.
+
+    A file may hold some severities only (the others are holes in it): the manifest says which.
+    """
+
+    def __init__(self, corrupted: CorruptedSet, root: Path, seed: int, run: Run, progress: Progress) -> None:
+        self.set = corrupted
+        self.images, self.labels = corrupted.read_clean(root)
+        self.folder = corrupted.folders(root)[1]
+        self.seed, self.run, self.progress = seed, run, progress
+        self.textures, texture_origin = frost_textures(root)
+        source = content_digest(self.images)
+        wanted = Manifest(
+            corrupted.dataset, seed, ENGINE_VERSION, source, texture_origin, table=corrupted.table
+        )
+        self.manifest = Manifest.open(self.folder, wanted)
+
+    def make(self, corruption: str, severities: Sequence[int]) -> None:
+        """Make one corruption's file, keeping the severities it already holds."""
+        file, labels_file = self.set.files(self.folder, corruption)
+        missing = [s for s in severities if not self.manifest.has(corruption, s) or not file.is_file()]
+        if not missing:
+            return
+        kept = [int(s) for s in self.manifest.parts(corruption)] if file.is_file() else []
+        kept = [s for s in kept if s not in missing]
+        blocks = len(self.set.severities)
+        with replacing(labels_file) as temporary, temporary.open("wb") as stream:
+            np.save(stream, np.tile(self.labels, blocks).astype(np.uint8))
+        digests = {str(s): self.manifest.done[corruption][str(s)] for s in kept}
+        with replacing(file) as temporary, temporary.open("wb+") as stream:
+            count = len(self.images)
+            start, size = self._allocate(stream, blocks), self.images[0].size * count
+            if kept:
+                old = load_array(file, dtype="uint8")
+                for severity in kept:
+                    stream.seek(start + (severity - 1) * size)
+                    stream.write(old[(severity - 1) * count : severity * count].tobytes())
+            for severity in missing:
+                digests[str(severity)] = self._fill(
+                    stream, start + (severity - 1) * size, corruption, severity
+                )
+        self.manifest.done[corruption] = dict(sorted(digests.items()))
+        self.manifest.parameters[corruption] = {
+            level: self.manifest.wanted(corruption, int(level)) for level in digests
+        }
+        self.manifest.write()
+
+    def _allocate(self, stream: BinaryIO, blocks: int) -> int:
+        """Write the npy header and set the file's whole size; returns where the values start."""
+        shape = (blocks * len(self.images), *self.images.shape[1:])
+        np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        start = stream.tell()
+        stream.truncate(start + int(np.prod(shape)))
+        return start
+
+    def _fill(self, stream: BinaryIO, offset: int, corruption: str, severity: int) -> str:
+        """Write one severity block and return the SHA-256 of its bytes."""
+        count, each = len(self.images), self.images[0].size
+        textures = self.textures if corruption == "frost" else None
+        jobs = (
+            (
+                self.images[first : first + CHUNK],
+                _Job(corruption, severity, self.set.table, self.seed, first // BLOCK, textures),
+            )
+            for first in range(0, count, CHUNK)
+        )
+        done = 0
+        what = corruption if self.set.table == "mnist" else f"{corruption} {severity}"
+        for number, images in self.run(jobs, _work):
+            stream.seek(offset + number * CHUNK * each)
+            stream.write(images.tobytes())
+            done += len(images)
+            self.progress(what, done, count)
+        stream.seek(offset)
+        digest = hashlib.sha256()
+        for first in range(0, count, CHUNK):
+            digest.update(stream.read(min(CHUNK, count - first) * each))
+        return digest.hexdigest()
