@@ -31,7 +31,7 @@ def test_mnist_c_loads_in_the_published_layout(tmp_path):
     with pytest.raises(MissingData, match=r"mnist zigzag not found.*note-tta data prepare mnist"):
         open_dataset("mnist", tmp_path).domain("zigzag")
     np.save(folder / "test_labels.npy", np.arange(3))
-    with pytest.raises(BadData, match="3 labels for 4 images"):
+    with pytest.raises(BadData, match="4 images for 3 labels"):
         open_dataset("mnist", tmp_path).domain("fog")
 
 
