@@ -32,9 +32,7 @@ def test_every_family_has_its_picture(tmp_path, name, write, said):
 def test_a_stream_is_drawn_the_same_every_time(tmp_path):
     outs = [tmp_path / "one.svg", tmp_path / "two.svg"]
     for out in outs:
-        assert (
-            preview("digits", tmp_path, out, stream="sorted") == "Digits: classes over time, sorted order"
-        )
+        assert preview("digits", tmp_path, out, stream="sorted") == "Digits: classes over time, sorted order"
     text = outs[0].read_text()
     assert text.startswith("<?xml")
     assert len(text) == len(outs[1].read_text())
