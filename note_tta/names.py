@@ -15,6 +15,9 @@ METHOD_HOMES = {
 }
 """Each method's key, its file in `methods/` and its class: a new method is one file and one line here."""
 
+WRAPPER_HOMES = {"filter": "filter:TemporalFilter", "watch": "watch:Watch"}
+"""What goes around a method, by the word that the command line and result files use."""
+
 HOMES = {
     "memory": ("FIFO", "Memory", "PBRS", "Reservoir"),
     "nn.iabn": ("IABN1d", "IABN2d", "IABN3d", "convert_bn", "convert_iabn"),

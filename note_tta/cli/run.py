@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..names import METHOD_HOMES, WRAPPER_HOMES
 from ._variadic import is_pair, variadic
 
 app = typer.Typer(add_completion=False)
@@ -19,7 +20,11 @@ _COMMAND = variadic(
 @app.command(cls=_COMMAND)
 def run(
     method: Annotated[
-        str, typer.Option(help="source bn_stats onda pl tent lame cotta note note_iid.")
+        str,
+        typer.Option(
+            help=f"{' '.join(METHOD_HOMES)}, or module:Class of your own; "
+            f"+{' +'.join(WRAPPER_HOMES)} after it goes around it."
+        ),
     ] = "note",
     dataset: Annotated[str | None, typer.Option(help="Dataset, such as cifar10 or hapt.")] = None,
     data: Annotated[
@@ -74,7 +79,9 @@ def run(
 
     note-tta run --dataset hapt --method tent --stream iid
 
-    note-tta run --model my_package:make_model --data folder/ --method note
+    note-tta run --model my_package:make_model --data folder/ --method note+filter
+
+    note-tta run --dataset digits --method my_package:MyMethod
     """
     if (dataset is None) == (data is None):
         raise ValueError("name the data: --dataset for one of the paper's, or --data for your own")
@@ -83,13 +90,12 @@ def run(
     from ..experiments.cell import Cell, Stream, options
     from ..experiments.store import Store
     from ..experiments.worker import Worker
-    from ..methods import METHODS
+    from ..methods import find_method
     from ._cells import parse_options, run_and_report, settings
 
     if dataset is not None and dataset not in DATASETS:
         raise ValueError(f"unknown dataset {dataset!r}; known are: {', '.join(DATASETS)}; --data is your own")
-    if method not in METHODS:
-        raise ValueError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
+    find_method(method)
     if data is not None and model is None:
         raise ValueError("--data needs --model module:function, or --model NAME with --checkpoint")
     given = parse_options(set_option or [], "--set")
@@ -138,11 +144,13 @@ def _usual_norm(method: str, own: bool) -> str:
     """The paper's norm layers for a method; a model of the user's own is converted to them."""
     from ..experiments.catalog import VARIANTS
 
-    norm = VARIANTS[method].norm
+    name = method.partition("+")[0]
+    norm = VARIANTS[name].norm if name in VARIANTS else "bn"
     return "iabn*" if own and norm == "iabn" else norm
 
 
 def _usual_options(method: str, dataset: str) -> dict[str, object]:
-    from ..experiments.catalog import CORRELATED, template_for
+    from ..experiments.catalog import CORRELATED, VARIANTS, template_for
 
-    return dict(template_for(dataset, method).method_options) if dataset in CORRELATED else {}
+    known = dataset in CORRELATED and method in VARIANTS
+    return dict(template_for(dataset, method).method_options) if known else {}

@@ -18,7 +18,7 @@ from ..checkpoint import load_checkpoint, load_weights, weights_fingerprint
 from ..data import DATASETS, Dataset, Domain, open_dataset, resolve_root
 from ..evaluation import Result, evaluate
 from ..memory import FIFO, PBRS, Memory, Reservoir
-from ..methods import METHODS, Method
+from ..methods import Method, find_method
 from ..models import MODELS, build_model
 from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
 from ..provenance import provenance
@@ -219,17 +219,16 @@ def build_method(cell: Cell, model: nn.Module) -> Method:
     Raises:
         ValueError: The method is unknown or does not take an option.
     """
-    if cell.method not in METHODS:
-        raise ValueError(f"unknown method {cell.method!r}; known are {', '.join(METHODS)}")
+    make = find_method(cell.method)
     keywords: dict[str, Any] = dict(cell.method_options)
-    if cell.method == "note":
+    if cell.method.partition("+")[0] == "note":
         keywords["memory"] = _memory(
             keywords.pop("memory", "pbrs"), keywords.pop("capacity", 64), cell.stream
         )
     if cell.method == "cotta":
         keywords["generator"] = _generator(cell.stream, "method")
     try:
-        return METHODS[cell.method](model, **keywords)
+        return make(model, **keywords)
     except TypeError as error:
         raise ValueError(
             f"{cell.method} does not take these options: {', '.join(keywords)} ({error})"

@@ -68,6 +68,8 @@ class Backbone:
             if narrow(self.dtype) and holds_own_dtype(layer):
                 layer.forward = partial(run_in_own_dtype, layer)
         self._fingerprint: str | None = None
+        self._frozen: list[Tensor] = []
+        self._marked: list[tuple[int, int]] = []
         self._watch()
 
     def build(self, tensors: Tensors, *, for_learning: bool = False) -> nn.Module:

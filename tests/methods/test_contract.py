@@ -416,3 +416,21 @@ def test_says_what_it_is_and_needs(name):
     kind = tta.METHODS[name]
     assert kind.title and kind.__doc__ and kind.passes
     assert kind.citation or name == "source"
+
+
+def test_methods_are_found_by_name(tmp_path, monkeypatch):
+    assert tta.methods.find_method("tent") is tta.TENT
+    (tmp_path / "my_methods.py").write_text(
+        "import note_tta as tta\n\n\nclass Mine(tta.Source):\n    pass\n\n\ndef other():\n    pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert tta.methods.find_method("my_methods:Mine").__name__ == "Mine"
+    for name, message in {
+        "nothing": "unknown method 'nothing'; known are source, .*, or your own module:Class",
+        "absent_module:Mine": "cannot import absent_module for the method",
+        "my_methods:Absent": "my_methods has no Absent to make a method with",
+        "my_methods:other": "is not a subclass of note_tta.Method",
+        "note+glow": "unknown 'glow' in 'note\\+glow'; what goes around is filter, watch",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            tta.methods.find_method(name)

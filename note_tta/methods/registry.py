@@ -1,0 +1,75 @@
+"""Methods by name: the library's, a user's own, and what goes around them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..names import METHOD_HOMES, WRAPPER_HOMES
+from .method import Method
+
+
+def _load(home: str) -> Any:
+    module, _, name = home.partition(":")
+    return getattr(import_module(f"note_tta.{module}"), name)
+
+
+METHODS: dict[str, type[Method]] = {key: _load(f"methods.{home}") for key, home in METHOD_HOMES.items()}
+"""Every method by the name that the command line and result files use; open to methods of your own."""
+
+
+def find_method(name: str) -> Callable[..., Method]:
+    """What makes the method of a name.
+
+    Args:
+        name: A key of `METHODS`, or `module:Class` for one of your own (the module may be in the working folder);
+            each may be followed by what goes around it: `note+filter`, `note+watch+filter`.
+
+    Raises:
+        ValueError: Nothing by that name is there; the message says what is.
+
+    Example:
+        >>> find_method("note").__name__
+        'NOTE'
+    """
+    inner, *around = name.split("+")
+    unknown = [word for word in around if word not in WRAPPER_HOMES]
+    if unknown:
+        raise ValueError(
+            f"unknown {unknown[0]!r} in {name!r}; what goes around is {', '.join(WRAPPER_HOMES)}"
+        )
+    make: Callable[..., Method] = METHODS[inner] if inner in METHODS else _own_method(inner)
+    if not around:
+        return make
+    wrappers = [_load(WRAPPER_HOMES[word]) for word in around]
+
+    def wrapped(model: nn.Module, **settings: Any) -> Method:
+        method = make(model, **settings)
+        for wrapper in wrappers:
+            method = wrapper(method)
+        return method
+
+    return wrapped
+
+
+def _own_method(name: str) -> type[Method]:
+    module, _, kind = name.partition(":")
+    if not module or not kind:
+        raise ValueError(f"unknown method {name!r}; known are {', '.join(METHODS)}, or your own module:Class")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(import_module(module), kind)
+    except ImportError as error:
+        raise ValueError(f"cannot import {module} for the method {name}: {error}") from error
+    except AttributeError:
+        raise ValueError(f"{module} has no {kind} to make a method with") from None
+    if not isinstance(found, type) or not issubclass(found, Method):
+        raise ValueError(f"{name} is not a subclass of note_tta.Method")
+    return found
