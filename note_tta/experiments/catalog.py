@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..data import DATASETS
 from .cell import Cell, Job, Stream, options
 
 __all__ = [
@@ -25,30 +26,10 @@ Kind = Literal["table", "domains", "source", "bars", "streams", "sweep", "curves
 DELTA = 0.1
 """The paper's concentration of the Dirichlet stream."""
 
-CORRELATED = {
-    "cifar10": "dirichlet",
-    "cifar100": "dirichlet",
-    "mnist": "dirichlet",
-    "digits": "dirichlet",
-    "imagenet": "sorted",
-    "kitti": "chronological",
-    "harth": "chronological",
-    "extrasensory": "chronological",
-    "hapt": "chronological",
-}
+CORRELATED = {record.name: record.stream for record in DATASETS.values()}
 """The order that stands for temporal correlation, by dataset."""
 
-TITLES = {
-    "cifar10": "CIFAR10-C",
-    "cifar100": "CIFAR100-C",
-    "imagenet": "ImageNet-C",
-    "mnist": "MNIST-C",
-    "digits": "Digits",
-    "kitti": "KITTI",
-    "harth": "HARTH",
-    "extrasensory": "ExtraSensory",
-    "hapt": "HAPT",
-}
+TITLES = {record.name: record.title for record in DATASETS.values()}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal, NamedTuple
 
-from ..data.corruptions.names import CORRUPTIONS, MNIST_CORRUPTIONS
+from ..data import DATASETS
 
 __all__ = ["Number", "StreamName", "paper_average", "paper_number"]
 
@@ -161,9 +161,8 @@ def paper_average(datasets: tuple[str, ...], stream: str, variant: str) -> Numbe
 def _numbers() -> dict[tuple[str, str, str, str | None], Number]:
     numbers: dict[tuple[str, str, str, str | None], Number] = {}
     for (dataset, stream), text in _PER_DOMAIN.items():
-        corruptions = MNIST_CORRUPTIONS if dataset == "mnist" else CORRUPTIONS
         for variant, values in _rows(text):
-            for domain, value in zip([*corruptions, None], values, strict=True):
+            for domain, value in zip([*DATASETS[dataset].targets, None], values, strict=True):
                 if value is not None:
                     numbers[dataset, stream, variant, domain] = value
     for (stream, datasets), text in _MAIN.items():

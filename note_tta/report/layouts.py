@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..data.corruptions.names import CORRUPTIONS, MNIST_CORRUPTIONS
+from ..data import DATASETS
 from ..experiments.catalog import DELTA, TITLES, Experiment, Point
 from ..experiments.paper import paper_average
 from .results import Coverage, Results, Score, Setup, average
-from .tables import DOMAINS, Column, Entry, Table, domain_title, finish, stream_title
+from .tables import Column, Entry, Table, domain_title, finish, stream_title
 
 __all__ = ["groups", "in_paper_order", "make_tables"]
 
@@ -157,7 +157,7 @@ def _by_point(experiment: Experiment, results: Results) -> list[Table]:
         for dataset, setup in setups.items():
             columns = [Column(point.label) for point in experiment.points]
             over = _narrowest(experiment, results, dataset, setup)
-            whole = over is None or len(over.domains) == DOMAINS.get(dataset)
+            whole = over is None or len(over.domains) == len(DATASETS[dataset].targets)
             entries = {
                 row: [
                     _entry(results, dataset, setup, row, point, known=whole and _is_default(point), over=over)
@@ -205,5 +205,5 @@ def _entry(
 def in_paper_order(dataset: str, scores: Iterable[Score | None]) -> list[str]:
     """The domains that occur, as the paper orders them; users by name."""
     names = {name for score in scores if score for name in score.coverage.domains}
-    order = MNIST_CORRUPTIONS if dataset == "mnist" else CORRUPTIONS
+    order = DATASETS[dataset].targets if dataset in DATASETS else ()
     return sorted(names, key=lambda name: (order.index(name) if name in order else -1, name))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..data import DATASETS
 from ..experiments.catalog import CORRELATED, TITLES, Experiment
 from ..experiments.paper import Number
 from .results import Coverage
@@ -21,18 +22,6 @@ __all__ = [
     "stream_title",
     "usual",
 ]
-
-DOMAINS = {
-    "cifar10": 15,
-    "cifar100": 15,
-    "imagenet": 15,
-    "mnist": 15,
-    "kitti": 1,
-    "harth": 7,
-    "extrasensory": 7,
-    "hapt": 9,
-}
-"""How many target domains the whole dataset has."""
 
 
 @dataclass(frozen=True)
@@ -122,15 +111,13 @@ def stream_title(stream: str, dataset: str | None = None) -> str:
 
 
 def domain_title(dataset: str, domain: str) -> str:
-    """A domain's name as a heading: users of ExtraSensory by three letters, as in the paper.
+    """A domain's name as a heading: a corruption in words, a user or a recording as it is called.
 
     Example:
         >>> domain_title("cifar10", "gaussian_noise"), domain_title("mnist", "dotted_line")
         ('Gaussian', 'Dotted line')
     """
-    if dataset == "extrasensory":
-        return domain[:3]
-    if dataset in ("harth", "kitti", "hapt"):
+    if dataset in DATASETS and DATASETS[dataset].stream == "chronological":
         return domain
     words = domain.removesuffix("_noise").removesuffix("_blur").removesuffix("_transform")
     words = words.removesuffix("_compression").replace("_", " ")
@@ -155,7 +142,7 @@ def coverage_text(dataset: str, coverage: Coverage, *, brief: bool = False) -> s
     if coverage.samples is not None:
         words.append(f"first {coverage.samples:,} samples of each domain")
     domains = [name for name in coverage.domains if name not in ("train", "test")]
-    whole = DOMAINS.get(dataset, len(domains))
+    whole = len(DATASETS[dataset].targets) if dataset in DATASETS else len(domains)
     if domains and len(domains) < whole:
         names = ", ".join(domain_title(dataset, name) for name in domains)
         words.append(f"{len(domains)} of {whole} domains" + ("" if brief else f" ({names})"))
