@@ -6,10 +6,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 PROGRESS_AFTER_SECONDS = 3.0
@@ -127,40 +127,53 @@ def evaluate(
 
 
 class _LateBar:
-    """A progress bar that appears on a run of more than a few seconds, and never where `show` is off."""
+    """A progress bar that appears on a run of more than a few seconds, where `show` is on.
+
+    It is drawn by rich; where that is not installed there is none.
+    """
 
     def __init__(self, name: str, total: int | None, show: bool) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("batches · error {task.fields[error]:.1f} %"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._bar.add_task(name, total=total, error=float("nan"))
-        self._show, self._start = show, time.perf_counter()
+        self._name, self._total, self._show = name, total, show and find_spec("rich") is not None
+        self._start = time.perf_counter()
         self._batches = self._answered = self._wrong = 0
+        self._bar: Any = None
 
     def __enter__(self) -> _LateBar:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._bar.live.is_started:
+        if self._bar is not None:
             self._bar.stop()
 
     def advance(self, answered: int, wrong: int) -> None:
         """Count a batch."""
-        self._batches, self._answered, self._wrong = (
-            self._batches + 1,
-            self._answered + answered,
-            self._wrong + wrong,
-        )
-        if self._show and time.perf_counter() - self._start > PROGRESS_AFTER_SECONDS:
-            self._bar.start()
-            error = 100 * self._wrong / max(self._answered, 1)
-            self._bar.update(self._task, completed=self._batches, error=error)
+        self._batches += 1
+        self._answered += answered
+        self._wrong += wrong
+        if not self._show or time.perf_counter() - self._start <= PROGRESS_AFTER_SECONDS:
+            return
+        if self._bar is None:
+            self._bar, self._task = _rich_bar(self._name, self._total)
+        error = 100 * self._wrong / max(self._answered, 1)
+        self._bar.update(self._task, completed=self._batches, error=error)
+
+
+def _rich_bar(name: str, total: int | None) -> tuple[Any, Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("batches · error {task.fields[error]:.1f} %"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(name, total=total, error=float("nan"))
+    bar.start()
+    return bar, task
 
 
 def _pair(batch: object) -> tuple[Tensor, Tensor]:

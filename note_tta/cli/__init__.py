@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from .. import __version__
+from ..extras import MissingExtra
 
 _COMMANDS = ("demo", "data", "train", "run", "reproduce", "report", "bench", "doctor")
 
@@ -50,6 +51,6 @@ def main() -> None:
     """Run the command line; a mistake of the user's ends in one clear line and exit code 2."""
     try:
         app()
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, MissingExtra) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

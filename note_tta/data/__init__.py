@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from . import _needs as _needs
 from .base import BadData, Dataset, Domain, MissingData
 from .cifar import CIFAR10, CIFAR100
 from .digits import DIGITS

@@ -1,0 +1,5 @@
+"""Imported first: says what is missing before anything fails to import it."""
+
+from ..extras import require
+
+require("note_tta.report", "experiments", "matplotlib", "jinja2")
