@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from . import states
 from .backbone import Backbone, Tensors
-from .norm import batch_norms, hold_statistics, move_statistics
+from .norm import batch_norms, hold_statistics, move_statistics, norm_layers
 from .states import Moments
 
 HALF_PRECISION_SCALE = 1024.0
@@ -102,6 +102,11 @@ class Draft:
         self.module = module if prepare is None else prepare(module)
         self.layers = list(batch_norms(self.module).values())
         self.optimizer = optimizer(self.learned) if optimizer is not None and self.learned else None
+        self.piece_done: Callable[[], None] | None = None
+        hooked = norm_layers(self.module).values()
+        self.pieces = (2 if self.optimizer is not None else 1) * len(hooked)
+        for layer in hooked:
+            layer.register_forward_hook(self._after_layer)
 
     def load(self, value: Value) -> None:
         """Start from a value, of which nothing is changed."""
@@ -140,6 +145,18 @@ class Draft:
             move_statistics(self.layers, momentum)
         with torch.enable_grad():
             return self.backbone.run(self.module, x)
+
+    def _after_layer(self, layer: nn.Module, inputs: Any, output: Any) -> None:
+        """A pass over a norm layer is a piece of the work, and so is the way back through it."""
+        if self.piece_done is None:
+            return
+        self.piece_done()
+        if isinstance(output, Tensor) and output.requires_grad:
+            output.register_hook(self._after_gradient)
+
+    def _after_gradient(self, gradient: Tensor) -> None:
+        if self.piece_done is not None:
+            self.piece_done()
 
     def backward(self, loss: Tensor) -> None:
         """Leave the gradient of `loss` in the learned tensors, in the place of any they had."""

@@ -190,6 +190,7 @@ class IntervalMethod(Method):
         schedule.progress += accepted
         if schedule.pending is not None:
             schedule.pending.countdown -= accepted
+            self.waits += schedule.pending.keep_up()
             if schedule.pending.countdown == 0:
                 self._take_effect()
         if schedule.progress == self.interval:
@@ -202,10 +203,11 @@ class IntervalMethod(Method):
             return
         x = self.batch().to(self.backbone.device, self.backbone.dtype)
         before = Value(self.tensors, self.descent.moments).clone()
-        draft = self.made("draft", self.make_draft)
+        draft: Draft = self.made("draft", self.make_draft)
         job = partial(self._work_out, draft, before, x, _autocast_settings(x.device.type))
         try:
-            self.schedule.pending = Pending(job, self.delay, self.executor if self.delay else None)
+            executor = self.executor if self.delay else None
+            self.schedule.pending = Pending(job, self.delay, executor, draft.pieces)
         except BaseException:
             self.counters["rejected_updates"] += 1
             raise
@@ -213,9 +215,15 @@ class IntervalMethod(Method):
             self._take_effect()
 
     def _work_out(
-        self, draft: Draft, before: Value, x: Tensor, autocast: dict[str, Any] | None
+        self,
+        draft: Draft,
+        before: Value,
+        x: Tensor,
+        autocast: dict[str, Any] | None,
+        piece_done: Callable[[], None],
     ) -> Value | None:
         """What an update makes of a value; None where it is not finite."""
+        draft.piece_done = piece_done
         with (
             torch.inference_mode(False),
             torch.autocast(**(autocast or {"device_type": "cpu", "enabled": False})),
@@ -281,8 +289,9 @@ class IntervalMethod(Method):
 
     def _cancel(self) -> None:
         if self.schedule.pending is not None:
+            self.schedule.pending.cancel()
             self.schedule.pending = None
-            self._made.pop("draft", None)  # a thread may still be at work on it
+            self._made.pop("draft", None)  # the thread may still be at work on it
 
     def _load(self, state: dict[str, Any]) -> None:
         super()._load(state)

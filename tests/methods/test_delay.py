@@ -1,0 +1,166 @@
+"""Delayed updates: the same answers whatever the timing, no thread left behind, waiting spread over the calls."""
+
+import gc
+import random
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from networks import images, make, network
+
+import note_tta as tta
+from note_tta.checks import equal
+from note_tta.methods.delay import Pending
+from note_tta.methods.draft import Value
+
+
+def updates_running():
+    return [thread for thread in threading.enumerate() if thread.name == "note-tta update"]
+
+
+def slowed(method, seconds):
+    """The method, each of whose updates takes longer: a pause after every piece."""
+    learn = method.learn
+
+    def slow(draft, x):
+        done = draft.piece_done
+        draft.piece_done = lambda: (time.sleep(seconds), done())
+        learn(draft, x)
+
+    method.learn = slow
+    return method
+
+
+@pytest.mark.parametrize("name", ["note", "onda"])
+@pytest.mark.parametrize("delay", [1, 4, 8])
+def test_timing_and_batch_boundaries_make_no_difference(name, delay):
+    x = images(100)
+    expected = make(name, interval=8, delay=delay)
+    answers = expected(x)
+    slow = slowed(make(name, interval=8, delay=delay), 0.002)
+    torch.testing.assert_close(torch.cat([slow(part) for part in x.split(3)]), answers, atol=1e-5, rtol=1e-4)
+    assert slow.counters == expected.counters
+    assert slow.waits > 0
+    assert not any("wait" in key for key in slow.state_dict())
+
+
+def test_a_caller_that_never_pauses_waits_a_little_in_each_call():
+    method = slowed(make("note", interval=16, delay=16), 0.02)
+    method(images(16))
+    waits, before = [], method.waits
+    for sample in images(16, seed=2):
+        method(sample[None])
+        waits.append(method.waits - before)
+        before = method.waits
+    total = sum(waits)
+    assert total > 0.05 and max(waits) < 0.6 * total
+
+
+def interleaved(seed, steps):
+    """Calls, saves, resets, forks and pauses in random order, on a delayed method and on one without threads."""
+    chance = random.Random(seed)
+    delay = chance.choice([1, 3, 8])
+    model = network("iabn")
+    method, inline = (tta.NOTE(model, interval=8, delay=delay, lr=1e-2, momentum=0.2) for _ in range(2))
+    inline_executor(inline)
+    for _ in range(steps):
+        action = chance.choice(["call"] * 6 + ["save", "reset", "fork", "pause", "resume"])
+        if action == "call":
+            x = images(chance.randint(1, 12), seed=chance.randint(0, 99))
+            assert torch.equal(method(x), inline(x))
+        elif action == "save":
+            state = method.state_dict()
+            assert equal(state, inline.state_dict())
+            method = tta.NOTE(model, interval=8, delay=delay, lr=1e-2, momentum=0.2)
+            method.load_state_dict(state)
+        elif action == "fork":
+            method, inline = method.fork(), inline_executor(inline.fork())
+        else:
+            getattr(method, action)()
+            getattr(inline, action)()
+    assert equal(method.state_dict(), inline.state_dict())
+
+
+def inline_executor(method):
+    """Compute delayed updates at once, in the calling thread."""
+    method.executor = None
+    return method
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_interleavings_of_calls_saves_resets_and_forks(seed):
+    interleaved(seed, 25)
+
+
+@pytest.mark.slow
+def test_ten_thousand_random_interleavings():
+    for seed in range(100, 500):
+        interleaved(seed, 25)
+
+
+def test_reset_ends_the_thread_and_forgets_its_update():
+    method = slowed(make("note", interval=8, delay=8), 0.05)
+    start = method.state_dict()
+    method(images(8))
+    assert updates_running()
+    method.reset()
+    deadline = time.monotonic() + 20
+    while updates_running() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not updates_running()
+    assert equal(method.state_dict(), start)
+
+
+def test_no_thread_outlives_its_method():
+    method = make("note", interval=8, delay=8)
+    method(images(8))
+    del method
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while updates_running() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not updates_running()
+
+
+def test_an_error_in_the_background_is_raised_where_the_update_is_due_and_counted():
+    method = make("note", interval=8, delay=4)
+
+    def fail(draft, x):
+        raise RuntimeError("no memory left")
+
+    method.learn = fail
+    method(images(8))
+    before = method.state_dict
+    with pytest.raises(RuntimeError, match="no memory left"):
+        before()
+    with pytest.raises(RuntimeError, match="no memory left"):
+        method(images(4))
+    assert method.counters["rejected_updates"] == 1 and method.counters["updates"] == 0
+    assert torch.isfinite(method(images(2))).all()
+
+
+def test_a_process_that_ends_in_mid_delay_ends_cleanly():
+    code = (
+        "import sys, torch; sys.path.insert(0, sys.argv[1]); torch.set_num_threads(1)\n"
+        "from networks import images, make\n"
+        "method = make('note', interval=8, delay=8); method(images(8)); print('answered')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, __file__.rpartition("/")[0]], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and done.stdout == "answered\n" and "Traceback" not in done.stderr
+
+
+def test_the_number_of_threads_of_the_caller_is_left_alone():
+    before = torch.get_num_threads()
+    make("note", interval=8, delay=8)(images(40))
+    assert torch.get_num_threads() == before
+
+
+def test_an_update_that_is_computed_already_is_not_waited_for():
+    value = Value({"a": torch.ones(1)}, {})
+    pending = Pending.of(value, 3)
+    assert pending.keep_up() == 0.0 and pending.result()[0] is value
