@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .names import MODULES, homes
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 __all__ = sorted([*homes(), *MODULES, "__version__"])
 
