@@ -20,7 +20,9 @@ app = typer.Typer(add_completion=False)
 def train(
     dataset: Annotated[str, typer.Option(help="Dataset, such as cifar10, mnist or hapt.")],
     model: Annotated[str | None, typer.Option(help="Network; by default the paper's.")] = None,
-    norm: Annotated[str, typer.Option(help="Normalisation layers: bn, iabn or in (InstanceNorm).")] = "bn",
+    norm: Annotated[
+        str | None, typer.Option(help="Norm layers: bn, iabn, in, gn or ln; by default the network's own.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; 0 only wraps --init.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a step.")] = None,
@@ -65,7 +67,7 @@ def train(
 
     from ..checkpoint import load_weights
     from ..data import find_dataset, open_dataset, resolve_root
-    from ..models import build_model
+    from ..models import MODELS, build_model
     from ..train import train as run_training
 
     if threads is not None:
@@ -93,6 +95,9 @@ def train(
     name = model or record.network
     shape = {"width": width, "mean": _numbers("mean", mean), "std": _numbers("std", std)}
     given_shape = {option: value for option, value in shape.items() if value is not None}
+    if name not in MODELS:
+        raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}")
+    norm = norm or MODELS[name].norms[0]
     torch.manual_seed(seed)
     network = build_model(
         name,

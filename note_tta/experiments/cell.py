@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["NORMS", "ORDERS", "Cell", "Job", "Options", "Stream", "job_from_config", "options"]
 
-NORMS = ("bn", "iabn", "in", "iabn*")
+NORMS = ("bn", "iabn", "in", "gn", "ln", "iabn*")
 ORDERS = ("dirichlet", "iid", "sorted", "chronological")
 
 Scalar = str | int | float | bool | None

@@ -1,7 +1,8 @@
-"""The paper's networks, by name."""
+"""Networks by name: the paper's, and some without BatchNorm."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,9 +11,11 @@ from torch import nn
 
 from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
 from .cnn import DigitsCNN, SensorCNN
+from .convnext import ConvNeXt
 from .normalize import AUTHORS_INPUT, IMAGENET_INPUT, Normalize
 from .resnet import BasicBlock, Bottleneck, Depths, ResNet, Stem
 from .resnet_small import SmallResNet
+from .vit import VisionTransformer
 
 __all__ = [
     "AUTHORS_INPUT",
@@ -25,8 +28,10 @@ __all__ = [
 ]
 
 
-NORMS = ("bn", "iabn", "in")
-"""The norm layers a network can be built with."""
+NORMS = ("bn", "iabn", "in", "gn", "ln")
+"""The norm layers a network can be built with: transformers and ConvNeXt with `ln`, all others without it."""
+
+_CONVOLUTIONAL = ("bn", "iabn", "in", "gn")
 
 
 class Architecture(NamedTuple):
@@ -36,6 +41,7 @@ class Architecture(NamedTuple):
     width: int
     in_channels: int
     about: str
+    norms: tuple[str, ...] = _CONVOLUTIONAL
 
 
 def _resnet(
@@ -69,6 +75,8 @@ MODELS: dict[str, Architecture] = {
     "sensor_cnn4": Architecture(_SENSOR4, 32, 3, "four 1-D convolutions (HARTH, HAPT)"),
     "sensor_cnn2": Architecture(_SENSOR2, 64, 111, "two 1-D convolutions (ExtraSensory)"),
     "digits_cnn": Architecture(DigitsCNN, 16, 1, "six convolutions for 32x32 digits"),
+    "vit_tiny": Architecture(VisionTransformer, 192, 3, "vision transformer for 32x32 images", ("ln",)),
+    "convnext_atto": Architecture(ConvNeXt, 40, 3, "ConvNeXt for 32x32 images", ("ln",)),
 }
 
 
@@ -76,7 +84,7 @@ def build_model(
     name: str,
     num_classes: int,
     *,
-    norm: str = "bn",
+    norm: str | None = None,
     width: int | None = None,
     in_channels: int | None = None,
     mean: Sequence[float] | None = None,
@@ -93,7 +101,9 @@ def build_model(
         name: A key of `MODELS`.
         num_classes: Outputs.
         norm: `"bn"` for BatchNorm, `"iabn"` for Instance-Aware BatchNorm, `"in"` for InstanceNorm, which is
-            IABN with an alpha of 0.
+            IABN with an alpha of 0, `"gn"` for GroupNorm of eight groups (as many as divide the channels),
+            `"ln"` for LayerNorm. None means the published network's: `ln` for transformers and ConvNeXt,
+            else `bn`.
         width: Channels of the first stage; None means the published network's.
         in_channels: Input channels; None means the published network's.
         mean: Subtracted from the input, one value a channel. None means the customary ImageNet values for
@@ -109,8 +119,10 @@ def build_model(
     """
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}")
-    if norm not in NORMS:
-        raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+    norms = MODELS[name].norms
+    norm = norms[0] if norm is None else norm
+    if norm not in norms:
+        raise ValueError(f"norm of {name} must be one of {', '.join(norms)}, got {norm!r}")
     if correction not in (0, 1):
         raise ValueError(f"correction must be 0 or 1, got {correction!r}")
     entry = MODELS[name]
@@ -127,7 +139,9 @@ def build_model(
     if len(mean) != in_channels:
         raise ValueError(f"mean has {len(mean)} values but the input {in_channels} channels")
     model = entry.make(Normalize(mean, std), num_classes=num_classes, width=width)
-    if norm != "bn":
+    if norm == "gn":
+        _replace_by_group_norm(model)
+    elif norm in ("iabn", "in"):
         model = convert_iabn(model, alpha=alpha if norm == "iabn" else 0.0, correction=correction)
     model.architecture = {  # type: ignore[assignment]
         "name": name,
@@ -154,6 +168,16 @@ def architecture(model: nn.Module) -> dict[str, Any]:
         raise ValueError(f"{type(model).__name__} was not made by build_model: its architecture is unknown")
     layer = next((m for m in model.modules() if isinstance(m, (IABN1d, IABN2d, IABN3d))), None)
     if layer is None:
-        return {**built_with, "norm": "bn"}
+        kinds = {type(module) for module in model.modules()}
+        norm = "ln" if nn.LayerNorm in kinds else "gn" if nn.GroupNorm in kinds else "bn"
+        return {**built_with, "norm": norm}
     norm = "iabn" if layer.alpha else "in"
     return {**built_with, "norm": norm, "alpha": layer.alpha, "correction": layer.correction}
+
+
+def _replace_by_group_norm(model: nn.Module) -> None:
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
+                channels = child.num_features
+                setattr(parent, name, nn.GroupNorm(math.gcd(8, channels), channels))

@@ -116,7 +116,7 @@ def test_a_recipe_that_starts_from_imagenet_weights_asks_for_them(tmp_path, monk
     [
         (["--dataset", "cats"], "unknown dataset 'cats'"),
         (["--model", "vgg"], "unknown model 'vgg'"),
-        (["--norm", "gn"], "norm must be one of bn, iabn"),
+        (["--norm", "ln"], "norm of digits_cnn must be one of bn, iabn, in, gn"),
         (["--epochs", "0"], "--epochs 0 keeps the initial weights as they are: give them by --init"),
         (["--lr", "-1"], "lr must be positive"),
         (["--samples", "0"], "--samples must be at least 1, got 0"),

@@ -71,7 +71,7 @@ def test_impossible_streams_are_refused(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"norm": "gn"}, r"unknown norm 'gn'; known are bn, iabn, in, iabn\*"),
+        ({"norm": "rms"}, r"unknown norm 'rms'; known are bn, iabn, in, gn, ln, iabn\*"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
     ],
 )
