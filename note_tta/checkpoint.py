@@ -108,6 +108,11 @@ def load_checkpoint(
     tensors, metadata = _read_safetensors(path)
     card = _parse_card(path, metadata)
     arguments = card["architecture"]
+    if ":" in str(arguments["name"]):
+        raise ValueError(
+            f"{path} holds weights for a network of your own, {arguments['name']}: "
+            "make it and let load_weights read them into it"
+        )
     try:
         if isinstance(arguments.get("alpha"), str):
             arguments = {**arguments, "alpha": float(arguments["alpha"])}

@@ -59,7 +59,8 @@ def run(
         list[str] | None, typer.Option("--set", help="Of the method or of IABN, such as lr=5e-4 or alpha=2.")
     ] = None,
     data_option: Annotated[
-        list[str] | None, typer.Option(help="Of the dataset, such as severity=3 or imbalance=10.")
+        list[str] | None,
+        typer.Option(help="Of the dataset, such as severity=3, or recorded=name for a folder of frames."),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
     models: Annotated[Path | None, typer.Option(help="Source models; by default <data root>/models.")] = None,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ..data import Dataset
     from ..train import Samples
 
@@ -19,7 +21,9 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def train(
     dataset: Annotated[str, typer.Option(help="Dataset, such as cifar10, mnist or hapt.")],
-    model: Annotated[str | None, typer.Option(help="Network; by default the paper's.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Network, or module:function of your own; by default the paper's.")
+    ] = None,
     norm: Annotated[
         str | None, typer.Option(help="Norm layers: bn, iabn, in, gn or ln; by default the network's own.")
     ] = None,
@@ -57,6 +61,8 @@ def train(
 
         note-tta train --dataset hapt --norm iabn
 
+        note-tta train --dataset cifar10 --model my_package:make_model --norm iabn
+
         note-tta train --dataset cifar10 --model resnet20 --norm iabn --init resnet20.pt --epochs 3 --lr 0.01
 
         torchrun --nproc-per-node 2 --no-python note-tta train --dataset cifar10
@@ -67,7 +73,7 @@ def train(
 
     from ..checkpoint import load_weights
     from ..data import find_dataset, open_dataset, resolve_root
-    from ..models import MODELS, build_model
+    from ..models import MODELS, architecture, build_model
     from ..train import train as run_training
 
     if threads is not None:
@@ -95,19 +101,27 @@ def train(
     name = model or record.network
     shape = {"width": width, "mean": _numbers("mean", mean), "std": _numbers("std", std)}
     given_shape = {option: value for option, value in shape.items() if value is not None}
-    if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}")
-    norm = norm or MODELS[name].norms[0]
     torch.manual_seed(seed)
-    network = build_model(
-        name,
-        len(opened.classes),
-        norm=norm,
-        in_channels=opened.input_shape[0],
-        alpha=alpha,
-        correction=correction,
-        **(_inherited(init) | given_shape),
-    )
+    if ":" in name:
+        if given_shape:
+            raise ValueError(
+                f"--{next(iter(given_shape))} is for the networks of this package, not for {name}"
+            )
+        network = _own_network(name, opened, norm, alpha, correction)
+        norm = architecture(network)["norm"]
+    else:
+        if name not in MODELS:
+            raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}, or module:function")
+        norm = norm or MODELS[name].norms[0]
+        network = build_model(
+            name,
+            len(opened.classes),
+            norm=norm,
+            in_channels=opened.input_shape[0],
+            alpha=alpha,
+            correction=correction,
+            **(_inherited(init) | given_shape),
+        )
     facts: dict[str, Any] = {"dataset": dataset, "model": name, "norm": norm, "init": None}
     if init is not None:
         load_weights(network, init, new_head=new_head)
@@ -116,7 +130,10 @@ def train(
     train_samples, test_samples = _domains(opened, samples)
     size = "" if width is None else f"-w{width}"
     target = (
-        out or resolve_root(data_root) / "models" / f"{dataset}-{name}{size}-{norm}-seed{seed}.safetensors"
+        out
+        or resolve_root(data_root)
+        / "models"
+        / f"{dataset}-{name.replace(':', '.')}{size}-{norm}-seed{seed}.safetensors"
     )
     speaks = os.environ.get("RANK", "0") == "0"
 
@@ -141,6 +158,32 @@ def train(
             f"{target}: clean error {card['clean_error']:.2f} % on {card['test_samples']} samples, "
             f"{recipe.epochs} epochs in {card['seconds']:.0f} s"
         )
+
+
+def _own_network(name: str, dataset: Dataset, norm: str | None, alpha: float, correction: int) -> nn.Module:
+    """The network that `module:function` makes, with IABN layers where asked for, tried on one sample."""
+    import torch
+
+    from ..models.own import make_model
+    from ..nn import convert_iabn
+
+    if norm not in (None, "iabn"):
+        raise ValueError(f"--norm of a network of your own is iabn or left out, got {norm}")
+    network = make_model(name)
+    shape, classes = dataset.input_shape, len(dataset.classes)
+    try:
+        with torch.no_grad():
+            logits = network(torch.zeros(1, *shape))
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise ValueError(f"{name} does not take samples of shape {shape}: {error}") from error
+    if not isinstance(logits, torch.Tensor) or logits.shape != (1, classes):
+        raise ValueError(f"{name} must map [B, ...] to logits [B, {classes}] for {dataset.name}")
+    if norm == "iabn":
+        network = convert_iabn(network, alpha=alpha, correction=correction)
+    # What a checkpoint's card says of it; there is nothing to build it from but the function itself.
+    facts = {"name": name, "num_classes": classes, "in_channels": shape[0], "width": 0, "mean": [], "std": []}
+    network.architecture = facts  # type: ignore[assignment]
+    return network
 
 
 def _inherited(init: Path | None) -> dict[str, Any]:

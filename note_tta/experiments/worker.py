@@ -16,14 +16,15 @@ from torch import Tensor, nn
 from .. import streams
 from ..checkpoint import load_checkpoint, load_weights, weights_fingerprint
 from ..data import DATASETS, Dataset, Domain, open_dataset, resolve_root
+from ..data.own import open_own
 from ..evaluation import Result, evaluate
 from ..memory import FIFO, PBRS, Memory, Reservoir
 from ..methods import Method, find_method
 from ..models import MODELS, build_model
+from ..models.own import make_model
 from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
 from ..provenance import provenance
 from .cell import Cell, Job, Options, Stream
-from .own import make_model, open_own
 from .store import Record, count_wrong, thinned
 
 __all__ = ["Settings", "Worker", "build_method", "find_checkpoint", "stream_order"]
@@ -79,7 +80,12 @@ class Worker:
             if name in DATASETS:
                 self._datasets[key] = open_dataset(name, self.settings.data_root, **dict(options))
             else:
-                self._datasets[key] = open_own(name)
+                unknown = [option for option, _ in options if option != "recorded"]
+                if unknown:
+                    raise ValueError(
+                        f"your own data takes the option recorded only, got {', '.join(unknown)}"
+                    )
+                self._datasets[key] = open_own(name, **{key: str(value) for key, value in options})
         return self._datasets[key]
 
     def run(self, job: Job) -> Record:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from note_tta.checkpoint import load_checkpoint
+from note_tta.checkpoint import load_checkpoint, read_card
 from note_tta.cli import app
 from note_tta.data import DATASETS
 from note_tta.models import build_model
@@ -147,3 +147,49 @@ def test_help_does_not_import_torch():
         "assert r.exit_code == 0 and '--norm' in r.output, r.output; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT)})
+
+
+OWN = """
+from torch import nn
+
+def make_model(classes=10):
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(4, classes),
+    )
+
+def too_many():
+    return make_model(11)
+
+def for_colours():
+    return nn.Conv2d(3, 4, 3)
+"""
+
+
+def test_a_network_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_nets.py").write_text(OWN)
+    out = tmp_path / "own.safetensors"
+    few = ["train", "--dataset", "digits", "--epochs", "1", "--samples", "64"]
+    result = run(*few, "--model", "my_nets:make_model", "--norm", "iabn", "--out", out)
+    assert result.exit_code == 0, result.output
+    card = read_card(out)
+    assert (card["model"], card["norm"]) == ("my_nets:make_model", "iabn")
+    with pytest.raises(ValueError, match="a network of your own, my_nets:make_model: make it and let load_w"):
+        load_checkpoint(out)
+    import my_nets
+
+    from note_tta import convert_iabn, load_weights
+
+    load_weights(convert_iabn(my_nets.make_model()), out)
+    for name, message in (
+        ("too_many", r"must map \[B, ...\] to logits \[B, 10\] for digits"),
+        ("for_colours", r"does not take samples of shape \(1, 32, 32\)"),
+        ("nothing", "my_nets has no nothing to make a model with"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(*few, "--model", f"my_nets:{name}", "--out", out)
+    with pytest.raises(ValueError, match="--width is for the networks of this package"):
+        run(*few, "--model", "my_nets:make_model", "--width", "3", "--out", out)
+    with pytest.raises(ValueError, match="--norm of a network of your own is iabn or left out, got gn"):
+        run(*few, "--model", "my_nets:make_model", "--norm", "gn", "--out", out)

@@ -1,11 +1,14 @@
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from note_tta.data import BadData
+from note_tta.data.own import open_own
 from note_tta.experiments.cell import Cell, Stream
-from note_tta.experiments.own import make_model, open_own
 from note_tta.experiments.worker import Settings, Worker
+from note_tta.models.own import make_model
 
 MODEL = """
 from torch import nn
@@ -153,3 +156,40 @@ def test_a_truncated_npz_is_told(tmp_path):
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadData, match=r"cut.npz: not a complete npz file"):
         open_own(tmp_path / "cut.npz")
+
+
+def frames(folder, names):
+    """Grey frames whose brightness is their place in `names`; classes alternate."""
+    for place, name in enumerate(names):
+        file = folder / ("left" if place % 2 else "right") / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 4), place, np.uint8)).save(file)
+        os.utime(file, (1_000_000 - place, 1_000_000 - place))
+
+
+@pytest.mark.parametrize("suffix", [".png", ".bmp", ".ppm", ".webp", ".pgm"])
+def test_frames_come_as_they_were_recorded(tmp_path, suffix):
+    frames(tmp_path, [f"frame{number}{suffix}" for number in (8, 9, 10, 11, 100)])
+    by_name, by_time = (open_own(tmp_path, recorded=recorded) for recorded in ("name", "time"))
+    assert by_name.stream == by_time.stream == "chronological"
+    assert by_name.domain("all").labels.tolist() == [1, 0, 1, 0, 1]
+    shades = (255 * by_name.domain("all").inputs()[:, 0, 0, 0]).round().tolist()
+    if suffix != ".webp":  # which keeps colours only nearly
+        assert shades == [0, 1, 2, 3, 4]
+        assert (255 * by_time.domain("all").inputs()[:, 0, 0, 0]).round().tolist() == [4, 3, 2, 1, 0]
+    drawn = open_own(tmp_path)
+    assert drawn.stream == "dirichlet"
+    assert drawn.domain("all").labels.tolist() == [0, 0, 1, 1, 1]
+
+
+def test_recorded_is_name_or_time_and_for_folders(tmp_path):
+    frames(tmp_path, ["1.png", "2.png"])
+    with pytest.raises(ValueError, match="recorded must be 'name' or 'time', got 'size'"):
+        open_own(tmp_path, recorded="size")
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 3), np.float32), y=np.arange(2))
+    with pytest.raises(ValueError, match="recorded is for folders of images"):
+        open_own(tmp_path / "a.npz", recorded="name")
+    worker = Worker(Settings())
+    assert worker.dataset(str(tmp_path), (("recorded", "name"),)).stream == "chronological"
+    with pytest.raises(ValueError, match="your own data takes the option recorded only, got severity"):
+        worker.dataset(str(tmp_path), (("severity", 3),))

@@ -1,10 +1,9 @@
-"""The user's own data (images in class folders, or an npz file) and model (a function that makes one)."""
+"""The user's own data: images in class folders, or an npz file."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
-import sys
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from torch import nn
 
-from ..data.archives import ALLOWANCE, EXPANSION
-from ..data.base import BadData, Dataset, Domain, IntArray, check_labels, content_digest
-from ..data.files import file_digest
+from .archives import ALLOWANCE, EXPANSION
+from .base import BadData, Dataset, Domain, IntArray, check_labels, content_digest
+from .files import file_digest
 
-__all__ = ["DOMAIN", "make_model", "open_own"]
+__all__ = ["DOMAIN", "open_own"]
 
 DOMAIN = "all"
 """The one domain of the user's own data."""
@@ -26,49 +24,34 @@ DOMAIN = "all"
 MAX_PIXELS = 1 << 26
 """An image of more pixels is refused unread; decoded, it would take some hundred megabytes."""
 
-_IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
+_IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm"}
 
 
-def open_own(path: str | Path) -> Dataset:
-    """Open a folder of images, one subfolder a class, or an npz file with the arrays `x` and `y`.
+def open_own(path: str | Path, *, recorded: str | None = None) -> Dataset:
+    """Open a folder of images, one subfolder per class, or an npz file with the arrays `x` and `y`.
 
     Images keep their size, which must be one for all, and are scaled to [0, 1]. In an npz, `x` is uint8
     images `[N, H, W, C]`, or floating-point inputs `[N, ...]` that are taken as they are; `y` is the labels.
+
+    Args:
+        path: The folder or the file.
+        recorded: What tells when an image of a folder was recorded: its file `"name"` (numbers in it count
+            as numbers, so that frame 10 follows frame 9) or the `"time"` of its file. The images then come in
+            that order, across classes. None: they come class by class, for a stream to be drawn from them.
+            An npz comes in its own order.
     """
     path = Path(path)
+    if recorded not in (None, "name", "time"):
+        raise ValueError(f"recorded must be 'name' or 'time', got {recorded!r}")
     if path.is_dir():
-        return _open_folder(path)
+        return _open_folder(path, recorded)
     if path.is_file() and path.suffix == ".npz":
+        if recorded is not None:
+            raise ValueError(f"recorded is for folders of images; {path} comes in its own order")
         return _open_npz(path)
     if path.exists():
         raise BadData(path, "expected a folder of images by class, or an .npz file")
     raise FileNotFoundError(f"no such data: {path}; --data is a folder of images by class, or an .npz file")
-
-
-def make_model(name: str) -> nn.Module:
-    """Call the function that `module:function` names; the module may be in the working folder.
-
-    Raises:
-        ValueError: The name is not of that form, or nothing by that name is there, or it makes no model.
-    """
-    module_name, _, function_name = name.partition(":")
-    if not module_name or not function_name:
-        raise ValueError(f"a model of your own is named module:function, got {name!r}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except ImportError as error:
-        raise ValueError(f"cannot import {module_name} for the model {name}: {error}") from error
-    except AttributeError:
-        raise ValueError(f"{module_name} has no {function_name} to make a model with") from None
-    if not callable(function):
-        raise ValueError(f"{name} is not a function that makes a model")
-    model = function()
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"{name}() must return an nn.Module, got {type(model).__name__}")
-    return model.eval()
 
 
 def _dataset(
@@ -77,7 +60,22 @@ def _dataset(
     return Dataset(str(path), path.name, classes, shape, (DOMAIN,), stream, {DOMAIN: lambda: domain})
 
 
-def _open_folder(folder: Path) -> Dataset:
+def _recorded_at(file: Path, recorded: str) -> tuple[Any, ...]:
+    """What images are sorted by: the time of the file, then its name with numbers as numbers."""
+    parts = tuple((not part.isdigit(), int(part) if part.isdigit() else part) for part in _words(file.name))
+    return (file.stat().st_mtime_ns, *parts) if recorded == "time" else parts
+
+
+def _words(name: str) -> list[str]:
+    """The runs of digits and of other characters.
+
+    >>> _words("frame10.png")
+    ['frame', '10', '.png']
+    """
+    return re.findall(r"[0-9]+|[^0-9]+", name)
+
+
+def _open_folder(folder: Path, recorded: str | None) -> Dataset:
     classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir()))
     files = [
         (file, label)
@@ -87,6 +85,8 @@ def _open_folder(folder: Path) -> Dataset:
     ]
     if not files:
         raise BadData(folder, f"no images in class folders; images end in {', '.join(sorted(_IMAGES))}")
+    if recorded is not None:
+        files.sort(key=lambda entry: _recorded_at(entry[0], recorded))
     size = _read_image(files[0][0]).shape
 
     def read(indices: IntArray) -> npt.NDArray[np.float32]:
@@ -105,7 +105,9 @@ def _open_folder(folder: Path) -> Dataset:
 
     labels = np.array([label for _, label in files], dtype=np.int64)
     domain = Domain(DOMAIN, labels, read, digest, "own")
-    return _dataset(folder, classes, (size[2], size[0], size[1]), domain, "dirichlet")
+    return _dataset(
+        folder, classes, (size[2], size[0], size[1]), domain, "chronological" if recorded else "dirichlet"
+    )
 
 
 def _open_npz(path: Path) -> Dataset:
