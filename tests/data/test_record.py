@@ -1,6 +1,7 @@
 """Every dataset says what it is once, and everything reads it there."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -79,3 +80,11 @@ def test_a_new_dataset_can_be_trained_on(letters, tmp_path):
     result = CliRunner().invoke(cli.app, ["train", *arguments], catch_exceptions=False)
     assert result.exit_code == 0
     assert out.is_file()
+
+
+def test_every_option_is_on_the_page_that_tells_of_them():
+    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    for record in DATASETS.values():
+        for option in record.options:
+            line = next((line for line in page.splitlines() if line.startswith(f"| `{option}=")), "")
+            assert record.name in line, f"{option} of {record.name} is not on the page"

@@ -181,7 +181,7 @@ def corrupt(
     """Corrupt square uint8 images `[N, S, S, C]`, C being 1 or 3.
 
     Args:
-        images: the clean images.
+        images: the clean images, square.
         name: the corruption.
         severity: 1 to 5 (MNIST-C: 1).
         table: whose parameters: `cifar`, `imagenet` or `mnist`.
