@@ -18,6 +18,7 @@ import tempfile
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +82,8 @@ def include_files(text: str) -> str:
 
 def run_page(path: Path) -> list[tuple[Block, str]]:
     """Run a page's blocks in an empty folder; what each of them printed."""
-    namespace: dict[str, Any] = {"__name__": "__page__"}
+    page = sys.modules["__page__"] = ModuleType("__page__")  # so that what a page defines can be pickled
+    namespace: dict[str, Any] = page.__dict__
     done = []
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
@@ -95,20 +97,22 @@ def run_page(path: Path) -> list[tuple[Block, str]]:
                 done.append((block, printed.getvalue()))
         finally:
             os.chdir(before)
+            del sys.modules["__page__"]
     return done
 
 
 def differs(shown: str, printed: str) -> str:
     """Why an output is not the one shown, empty where it is.
 
-    Words must be the same. Numbers may differ by 15 percent points or a third, which is what another seed
-    does to the small models of these pages: on another kind of processor sums round otherwise, and a training
-    then goes another way.
+    Words and whole numbers must be the same: they count things. Numbers with a decimal point may differ by 15
+    percent points or a third, which is what another seed does to the small models of these pages: on another
+    kind of processor sums round otherwise, and a training then goes another way.
     """
     if _NUMBER.sub("#", shown).split() != _NUMBER.sub("#", printed).split():
         return f"shown:\n{shown}\nprinted:\n{printed}"
     for expected, found in zip(_numbers(shown), _numbers(printed), strict=True):
-        if abs(expected - found) > max(15.0, abs(expected) / 3):
+        slack = 0 if expected == int(expected) and found == int(found) else max(15.0, abs(expected) / 3)
+        if abs(expected - found) > slack:
             return f"{expected:g} is shown, {found:g} was printed:\n{printed}"
     return ""
 
