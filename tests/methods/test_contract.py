@@ -240,7 +240,7 @@ BROKEN = {
     LeavesTrainMode: "left in train mode",
     UsesGlobalRandomness: "global generator was used",
     ForgetsToReset: "answers after reset are not those at the start",
-    SharesWithItsForks: "disturb each other|fork|resuming|loaded state",
+    SharesWithItsForks: "a pickled or copied method answers differently",
     CountsPositions: "depend on the row's position",
     LetsBadSamplesIn: "changed their neighbours' answers",
     DependsOnTheBatch: "answers differ for batches of",
