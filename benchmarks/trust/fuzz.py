@@ -33,10 +33,10 @@ from note_tta.data.archives import unpack
 from note_tta.data.base import load_array
 from note_tta.data.manifest import Manifest
 from note_tta.data.mnist import read_clean as read_mnist
+from note_tta.data.own import open_own
 from note_tta.data.pickles import read_pickled_dict
 from note_tta.data.tables import read_columns, read_numbers
 from note_tta.experiments.cell import Cell, Stream
-from note_tta.experiments.own import open_own
 from note_tta.experiments.store import Record, Store
 from note_tta.models import build_model
 from note_tta.train.loop import _read_state
@@ -199,7 +199,7 @@ FORMATS = [
     Format("csv.gz", _csv("walk.csv.gz"), lambda path: read_columns(path, ["x", "y"], blank=True)),
     Format("table of numbers", _numbers, lambda path: read_numbers(path, 3)),
     Format("results (json lines)", _result, lambda path: list(Store(path.parent))),
-    Format("manifest (json)", _manifest, lambda path: Manifest.read(path.parent)),
+    Format("manifest (json)", _manifest, lambda path: Manifest.read(path.parent, "cifar")),
     Format("picture", _picture, lambda path: open_own(path.parents[1]).domain("all").inputs()),
 ]
 

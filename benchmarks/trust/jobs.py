@@ -130,7 +130,7 @@ def _check_prepared(folder: Path) -> None:
     made = folder / "CIFAR-10-C-regenerated"
     if not (made / "manifest.json").exists():
         return
-    for corruption, parts in Manifest.read(made).done.items():
+    for corruption, parts in Manifest.read(made, "cifar").done.items():
         block = np.load(made / f"{corruption}.npy")[4 * 120 :]
         if hashlib.sha256(block.tobytes()).hexdigest() != parts["5"]:
             raise RuntimeError(f"{corruption} is listed as done and is not what the manifest says")

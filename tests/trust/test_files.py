@@ -17,7 +17,7 @@ from PIL import Image
 
 from benchmarks.trust.fuzz import FORMATS, KINDS, attempt, damage
 from note_tta.checkpoint import load_checkpoint, load_state, load_weights
-from note_tta.data import BadData
+from note_tta.data import BadData, own
 from note_tta.data import archives as archive_module
 from note_tta.data import tables as table_module
 from note_tta.data.archives import unpack
@@ -26,7 +26,6 @@ from note_tta.data.manifest import Manifest
 from note_tta.data.own import open_own
 from note_tta.data.pickles import read_pickled_dict
 from note_tta.data.tables import read_columns
-from note_tta.experiments import own
 from note_tta.experiments.store import Store
 
 EDITS = st.lists(
@@ -173,7 +172,7 @@ def test_a_packed_table_without_end_is_refused(tmp_path, monkeypatch):
 def test_json_that_no_parser_likes_is_refused_by_name(tmp_path, text):
     for name, read in (
         ("cifar10-resnet20.jsonl", lambda path: list(Store(path.parent))),
-        ("manifest.json", lambda path: Manifest.read(path.parent)),
+        ("manifest.json", lambda path: Manifest.read(path.parent, "cifar")),
     ):
         (tmp_path / name).write_text(f"{text}\n")
         with pytest.raises(ValueError, match=name):
