@@ -172,7 +172,7 @@ def compare(ours: dict[str, float]) -> tuple[dict[str, Any], dict[str, bool]]:
     """Set the errors beside the paper's Source row, which does not depend on the stream's order."""
     from scipy.stats import spearmanr
 
-    from note_tta.experiments.paper import paper_number
+    from note_tta.report.paper_numbers import paper_number
 
     numbers = {name: paper_number("cifar10", "iid", "source", name) for name in CORRUPTIONS}
     paper = {name: number.mean for name, number in numbers.items() if number is not None}

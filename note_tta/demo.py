@@ -147,7 +147,6 @@ def _write_page(out: Path, results: dict[str, dict[str, Result]]) -> Path:
                 "for every image. On the left the classes come in long runs, as they do behind a camera; on "
                 "the right the same samples are shuffled."
             ),
-            classes=10,
             domain="contrast, brightness, style",
             stream_titles={
                 "correlated": "Temporally correlated (Dirichlet 0.1)",

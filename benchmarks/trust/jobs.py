@@ -29,7 +29,7 @@ CORRUPTIONS = ("gaussian_noise", "fog", "contrast", "jpeg_compression")
 STEPS = 400
 _IMPORTS = (
     "import note_tta.cli, note_tta.train, note_tta.experiments.runner, note_tta.data.prepare\n"
-    "import note_tta.report.contents, sklearn.datasets\n"
+    "import note_tta.report.build, sklearn.datasets\n"
 )
 _MAIN = f"{_IMPORTS}print({READY!r}, flush=True); note_tta.cli.main()"
 

@@ -7,56 +7,47 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
-from html import escape
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import note_tta as tta
 from note_tta.nn.functional import correct
-from note_tta.report.svg import class_colour, standalone, strip
+from note_tta.report.drawing import DIM, FG, class_colour, draw, standalone, strip
 
 PICTURES = Path(__file__).resolve().parents[1] / "pictures"
 BLUE, ORANGE, GREY = "#1f6feb", "#c2570c", "#7a8699"
 
 
-def shrinkage() -> str:
+def shrinkage(figure: Any) -> None:
     """What IABN makes of a sample's deviation from the layer, and how wide its dead zone is."""
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     deviation = torch.linspace(-12, 12, 97)
-    x, y = _scale(-12, 12, 50, 370), _scale(-12, 12, 250, 40)
-    parts = [_open(760, 300), _text(50, 22, "correction applied, in standard errors", bold=True)]
-    for tick in (-12, -8, -4, 0, 4, 8, 12):
-        parts.append(_line(x(-12), y(tick), x(12), y(tick), "var(--line)"))
-        parts.append(_text(42, y(tick) + 4, str(tick), anchor="end", dim=True))
-        parts.append(_text(x(tick), 268, str(tick), anchor="middle", dim=True))
-    parts.append(_text(210, 290, "deviation of the sample's mean, in standard errors", anchor="middle"))
-    parts.append(
-        f'<rect x="{x(-4):.1f}" y="40" width="{x(4) - x(-4):.1f}" height="210" fill="{BLUE}" opacity="0.08"/>'
-    )
-    lines = ((0.0, GREY, "5 3", "α = 0: InstanceNorm"), (1e9, ORANGE, "7 3", "α = ∞: BatchNorm"))
-    for alpha, colour, dash, name in (*lines, (4.0, BLUE, "", "α = 4: IABN")):
+    lines = ((0.0, GREY, (5, 3), "α = 0: InstanceNorm"), (1e9, ORANGE, (7, 3), "α = ∞: BatchNorm"))
+    left.axvspan(-4, 4, color=BLUE, alpha=0.08, linewidth=0)
+    for alpha, colour, dashes, name in (*lines, (4.0, BLUE, (), "α = 4: IABN")):
         moved = correct(torch.tensor(0.0), deviation, torch.tensor(alpha))
-        points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(deviation.tolist(), moved, strict=True))
-        parts.append(_polyline(points, colour, dash))
-        at = {0.0: (60, 52), 4.0: (60, 72), 1e9: (60, 92)}[alpha]
-        parts.append(_line(at[0], at[1] - 4, at[0] + 24, at[1] - 4, colour, 2.5, dash))
-        parts.append(_text(at[0] + 30, at[1], name))
-    parts.append(_text(430, 22, "how far a sample's mean may lie from", bold=True))
-    parts.append(_text(430, 40, "the layer's before α = 4 moves it", bold=True))
-    for i, side in enumerate((32, 16, 8, 4, 2)):
-        width = 4 / side  # alpha * sqrt(v / L), in standard deviations of the channel
-        top = 62 + 36 * i
-        parts.append(_text(490, top + 15, f"{side}×{side} map", anchor="end"))
-        parts.append(f'<rect x="500" y="{top}" width="{100 * width:.1f}" height="20" rx="3" fill="{BLUE}"/>')
-        parts.append(_text(506 + 100 * width, top + 15, f"{width:g} σ"))
-    parts.append(_text(430, 262, "The fewer positions a map has, the less a", dim=True))
-    parts.append(_text(430, 279, "sample's own statistics are worth.", dim=True))
-    return standalone("".join([*parts, "</svg>"]), "IABN's soft shrinkage")
+        left.plot(deviation.numpy(), moved.numpy(), color=colour, dashes=dashes, linewidth=2.5, label=name)
+    ticks = (-12, -8, -4, 0, 4, 8, 12)
+    left.set(xlim=(-12, 12), ylim=(-12, 12), xticks=ticks, yticks=ticks)
+    left.set(xlabel="deviation of the sample's mean, in standard errors")
+    left.set_title("correction applied, in standard errors", loc="left", fontsize=9)
+    left.legend(loc="upper left")
+    sides = (32, 16, 8, 4, 2)
+    widths = [4 / side for side in sides]  # alpha * sqrt(v / L), in standard deviations of the channel
+    bars = right.barh([f"{side}×{side} map" for side in sides], widths, color=BLUE)
+    right.bar_label(bars, [f" {width:g} σ" for width in widths], color=FG)
+    right.invert_yaxis()
+    right.set(xlim=(0, 2.6), xticks=[])
+    right.grid(visible=False)
+    title = "how far a sample's mean may lie\nfrom the layer's before α = 4 moves it"
+    right.set_title(title, loc="left", fontsize=9)
+    right.set_xlabel("The fewer positions a map has, the less\na sample's own statistics are worth.")
 
 
-def memories(samples: int = 2000, capacity: int = 64) -> str:
+def memories(figure: Any, samples: int = 2000, capacity: int = 64, step: int = 25) -> None:
     """What a FIFO, a reservoir and PBRS hold while a correlated stream goes by."""
     labels = torch.arange(samples) % 10
     labels = labels[tta.streams.dirichlet(labels, 0.1, torch.Generator().manual_seed(3))]
@@ -65,35 +56,28 @@ def memories(samples: int = 2000, capacity: int = 64) -> str:
         "Reservoir": tta.Reservoir(capacity, torch.Generator().manual_seed(0)),
         "PBRS": tta.PBRS(capacity, torch.Generator().manual_seed(0)),
     }
-    left, width, step = 90, 650, 25
-    parts = [_open(760, 400), _text(left - 10, 30, "stream", anchor="end")]
-    parts.append(strip(labels.tolist(), 10, left, 12, width, 26))
-    column = width * step / samples
-    for place, (name, memory) in enumerate(held.items()):
-        base = 150 + 108 * place
-        parts.append(_text(left - 10, base - 40, name, anchor="end", bold=True))
+    first, *below = figure.subplots(4, 1, height_ratios=(1, 3.4, 3.4, 3.4))
+    strip(first, labels.tolist(), 10)
+    first.text(-0.015, 0.5, "stream", ha="right", va="center", transform=first.transAxes)
+    for axes, (name, memory) in zip(below, held.items(), strict=True):
+        counts = []
         for i, label in enumerate(labels.tolist()):
             memory.add(torch.zeros(1), label)
-            if (i + 1) % step:
-                continue
-            counts, top = Counter(memory.labels()), float(base)
-            for own in range(10):
-                height = 92 * counts[own] / capacity
-                top -= height
-                if height:
-                    parts.append(
-                        f'<rect x="{left + i // step * column:.1f}" y="{top:.1f}" '
-                        f'width="{column - 0.6:.1f}" height="{height:.1f}" fill="{class_colour(own, 10)}"/>'
-                    )
-    parts.append(_text(left, 392, "first sample", dim=True))
-    parts.append(
-        _text(left + width / 2, 392, "time; colours are classes, height is their share", anchor="middle")
+            if (i + 1) % step == 0:
+                counts.append(Counter(memory.labels()))
+        counts.append(counts[-1])  # the last step has an end too
+        shares = [[count[own] / capacity for count in counts] for own in range(10)]
+        colours = [class_colour(own, 10) for own in range(10)]
+        axes.stackplot(range(len(counts)), shares, colors=colours, step="post", linewidth=0)
+        axes.set(xlim=(0, len(counts) - 1), ylim=(0, 1))
+        axes.set_axis_off()
+        axes.text(-0.015, 0.5, name, ha="right", va="center", weight="bold", transform=axes.transAxes)
+    figure.supxlabel(
+        f"time, {samples:,} samples; colours are classes, height is their share", fontsize=9, color=DIM
     )
-    parts.append(_text(left + width, 392, f"{samples:,}th", anchor="end", dim=True))
-    return standalone("".join([*parts, "</svg>"]), "Three memories of one correlated stream")
 
 
-def batch_statistics() -> str:
+def batch_statistics(figure: Any) -> None:
     """Two classes in one channel, normalised by a mixed batch and by batches of one class each."""
     generator = torch.Generator().manual_seed(0)
     values = torch.cat(
@@ -113,73 +97,42 @@ def batch_statistics() -> str:
         ("before the drift", model(values).detach(), labels, "the boundary fits"),
         ("drift, source statistics", model(drifted).detach(), labels, "most on one side"),
         ("BN Stats, i.i.d. batches", _by_batches(normalise, drifted[mixed]), labels[mixed], "repaired"),
-        ("BN Stats, one class a batch", _by_batches(normalise, drifted), labels, "classes laid together"),
+        ("BN Stats, one class per batch", _by_batches(normalise, drifted), labels, "classes laid together"),
     )
-    parts = [_open(760, 230)]
-    for place, (title, seen, classes, verdict) in enumerate(panels):
-        left = 12 + 188 * place
-        x = _scale(-4, 6, left, left + 172)
-        parts.append(_text(left + 86, 20, title, anchor="middle", bold=True))
-        parts.append(_line(left, 180, left + 172, 180, "var(--dim)"))
-        parts.append(_line(x(0), 34, x(0), 186, "var(--fg)", 1.5, "4 3"))
+    bins = torch.linspace(-4, 6, 51).tolist()
+    for axes, (title, seen, classes, verdict) in zip(figure.subplots(1, 4), panels, strict=True):
         for own, colour in enumerate((BLUE, ORANGE)):
-            counts = torch.histc(seen[classes == own], bins=50, min=-4, max=6)
-            height = 180 - 130 * counts / 780
-            points = " ".join(f"{x(-3.9 + 0.2 * i):.1f},{h:.1f}" for i, h in enumerate(height.tolist()))
-            parts.append(
-                f'<polygon points="{left},180 {points} {left + 172},180" fill="{colour}" opacity="0.45" '
-                f'stroke="{colour}"/>'
-            )
+            values_of_class = seen[classes == own].flatten().numpy()
+            axes.hist(values_of_class, bins, histtype="stepfilled", color=f"{colour}73", edgecolor=colour)
+        axes.axvline(0, color=FG, dashes=(4, 3))
+        axes.set(xlim=(-4, 6), ylim=(0, 900), xticks=[], yticks=[])
+        axes.set_title(title, fontsize=8, weight="bold")
         error = 100 * ((seen[:, 0] > 0).long() != classes).double().mean()
-        parts.append(_text(left + 86, 204, f"{error:.0f} % error", anchor="middle"))
-        parts.append(_text(left + 86, 221, verdict, anchor="middle", dim=True))
-    return standalone("".join([*parts, "</svg>"]), "What batch statistics do to one channel")
+        axes.set_xlabel(f"{error:.0f} % error\n{verdict}")
 
 
 def _by_batches(method: tta.Method, values: Tensor) -> Tensor:
     return torch.cat([method(part) for part in values.split(64)])
 
 
-def _scale(low: float, high: float, first: float, last: float) -> Callable[[float], float]:
-    return lambda value: first + (float(value) - low) / (high - low) * (last - first)
+DRAWINGS = {
+    "shrinkage": (shrinkage, (760, 300), "IABN's soft shrinkage"),
+    "memories": (memories, (760, 400), "Three memories of one correlated stream"),
+    "batch-statistics": (batch_statistics, (760, 230), "What batch statistics do to one channel"),
+}
 
 
-def _open(width: int, height: int) -> str:
-    return f'<svg viewBox="0 0 {width} {height}" role="img" width="{width}" height="{height}">'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1, dash: str = "") -> str:
-    return (
-        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
-        f'stroke-width="{width}" stroke-dasharray="{dash}"/>'
-    )
-
-
-def _polyline(points: str, colour: str, dash: str) -> str:
-    return (
-        f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2.5" '
-        f'stroke-dasharray="{dash}"/>'
-    )
-
-
-def _text(
-    x: float, y: float, text: str, *, anchor: str = "start", dim: bool = False, bold: bool = False
-) -> str:
-    weight = ' font-weight="600"' if bold else ""
-    colour = "var(--dim)" if dim else "var(--fg)"
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}"{weight}>{escape(text)}</text>'
-    )
-
-
-DRAWINGS = {"shrinkage": shrinkage, "memories": memories, "batch-statistics": batch_statistics}
+def drawing(name: str) -> str:
+    """A drawing's file."""
+    paint, size, title = DRAWINGS[name]
+    return standalone(draw(paint, size, name), title)
 
 
 def main(folder: Path = PICTURES) -> None:
     """Write every drawing."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, draw in DRAWINGS.items():
-        (folder / f"{name}.svg").write_text(draw(), encoding="utf-8")
+    for name in DRAWINGS:
+        (folder / f"{name}.svg").write_text(drawing(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

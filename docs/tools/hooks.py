@@ -16,8 +16,8 @@ from costs import reproduce_table
 from published import RESULTS
 
 from note_tta.experiments.store import Store
-from note_tta.report.build import report_page
-from note_tta.report.contents import make_report
+from note_tta.report.build import make_report
+from note_tta.report.page import report_page
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORT = "report/index.html"

@@ -12,9 +12,9 @@ from published import RESULTS
 
 from note_tta.experiments.catalog import CORRELATED, METHOD_ROWS, TITLES, VARIANTS, Point
 from note_tta.experiments.store import Store
-from note_tta.report.results import Results, Score, Setup
-from note_tta.report.tables import coverage_text
-from note_tta.report.text import NONE, WORSE, number
+from note_tta.report.coverage import coverage_text
+from note_tta.report.markdown import NONE, WORSE, number
+from note_tta.report.scores import Score, Scores, Setup
 
 ROOT = Path(__file__).resolve().parents[2]
 START, END = "<!-- results: written by docs/tools/readme_table.py -->", "<!-- end of results -->"
@@ -30,22 +30,21 @@ def table(folder: Path) -> str:
     Each dataset has the setup that its results cover most of. A cell is our mean over the target domains
     and seeds, the paper's number in brackets where it has one.
     """
-    results = Results(Store(folder))
+    scores = Scores(Store(folder))
     heads: list[str] = []
     columns: list[list[str]] = []
     notes: list[str] = []
     for dataset in DATASETS:
-        chosen = _fullest(results, dataset)
-        if chosen is None:
+        setup = _fullest(scores, dataset)
+        if setup is None:
             continue
-        setup = chosen[0]
         streams = ("correlated",) if CORRELATED[dataset] == "chronological" else ("correlated", "iid")
         over: dict[str, str] = {}
         for stream in streams:
             kind = "i.i.d." if stream == "iid" else "real stream" if len(streams) == 1 else "correlated"
             heads.append(f"{TITLES[dataset]}<br>{kind}")
-            columns.append(_column(results, dataset, setup, stream))
-            usual = results.score(dataset, setup, "source", Point(stream))
+            columns.append(_column(scores, setup, stream))
+            usual = scores.of(setup.row("source", Point(stream)))
             if usual is not None:
                 over[kind] = coverage_text(dataset, usual.coverage)
         backbone = ", ".join(filter(None, [setup.model, f"width {setup.width}" if setup.width else ""]))
@@ -76,47 +75,39 @@ def fill(readme: str, content: str) -> str:
     return f"{before}{START}\n\n{content}\n\n{END}{after}"
 
 
-def _fullest(results: Results, dataset: str) -> tuple[Setup, Score] | None:
-    """The setup, of data opened as the paper has it, whose Source row covers most; with that row's score."""
-    best: tuple[Setup, Score] | None = None
-    for setup in results.setups(dataset):
-        score = results.score(dataset, setup, "source")
-        if score is None or setup.data_options:
-            continue
-        if best is None or _size(score) > _size(best[1]):
-            best = (setup, score)
-    return best
+def _fullest(scores: Scores, dataset: str) -> Setup | None:
+    """The setup, of data opened as the paper has it, whose Source row covers most."""
+    found = {
+        setup: score
+        for setup in scores.setups(dataset)
+        if not setup.data_options and (score := scores.of(setup.row("source")))
+    }
+    return max(found, key=lambda setup: _size(found[setup]), default=None)
 
 
 def _size(score: Score) -> tuple[int, int, int]:
-    samples = score.coverage.samples
-    return len(score.coverage.domains), sys.maxsize if samples is None else samples, len(score.coverage.seeds)
+    samples, domains, seeds, _ = score.coverage
+    return len(domains), sys.maxsize if samples is None else samples, len(seeds)
 
 
-def _column(results: Results, dataset: str, setup: Setup, stream: str) -> list[str]:
-    scores = {
-        row: None
-        if row == "note_iid" and stream != "iid"
-        else results.score(dataset, setup, row, Point(stream))
-        for row in ROWS
-    }
-    source = scores["source"]
-    less = {row for row, score in scores.items() if score and source and _size(score)[:2] < _size(source)[:2]}
-    means = {row: round(score.number.mean, 1) for row, score in scores.items() if score and row not in less}
-    lowest = min(means.values(), default=None)
+def _column(scores: Scores, setup: Setup, stream: str) -> list[str]:
+    rows = [row for row in ROWS if row != "note_iid" or stream == "iid"]
+    found = {row: score for row in rows if (score := scores.of(setup.row(row, Point(stream))))}
+    source = found.get("source")
+    less = {row for row, score in found.items() if source and _size(score)[:2] < _size(source)[:2]}
+    means = {row: round(score.number.mean, 1) for row, score in found.items() if row not in less}
     cells = []
-    for row, score in scores.items():
-        text = number(score.number) if score else NONE
-        if score and means.get(row) == lowest:
-            text = f"**{text}**"
-        if row in less:
-            text += LESS
-        pair = (
-            results.pair(dataset, setup, (row, Point(stream)), ("source", Point(stream))) if score else None
-        )
+    for row in ROWS:
+        if row not in found:
+            cells.append(NONE)
+            continue
+        text = number(found[row].number)
+        text = f"**{text}**" if means.get(row) == min(means.values(), default=None) else text
+        text += LESS if row in less else ""
+        pair = scores.pair(setup.row(row, Point(stream)), setup.row("source", Point(stream)))
         if pair and round(pair[0].number.mean, 1) > round(pair[1].number.mean, 1):
             text += f" {WORSE}"
-        paper = setup.paper(dataset, stream, row) if score else None
+        paper = setup.paper(stream, row)
         cells.append(text if paper is None else f"{text} ({paper.mean:.1f})")
     return cells
 

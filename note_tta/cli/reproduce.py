@@ -94,8 +94,8 @@ def reproduce(
     cells = list(dict.fromkeys(cell for one in plans for cell in one.cells))
     run_and_report(cells, store, where, workers, ray)
 
-    from ..report.contents import make_report
-    from ..report.text import LEGEND, markdown
+    from ..report.build import make_report
+    from ..report.markdown import LEGEND, markdown
 
     report = make_report([store.load(cell) for cell in cells if cell in store])
     for experiment in chosen:

@@ -82,8 +82,9 @@ class Stream:
             >>> Stream("cifar10", "fog", "dirichlet", delta=1).describe()
             'cifar10/fog, dirichlet 1, seed 0'
         """
-        return f"{self.dataset}/{self.domain}, {self.order_text()}, seed {self.seed}"
+        return f"{self.dataset}/{self.domain}, {self.order_text}, seed {self.seed}"
 
+    @property
     def order_text(self) -> str:
         """The order in words, with its concentration and protocol."""
         delta = "" if self.delta is None else f" {self.delta:g}"
@@ -130,6 +131,19 @@ class Cell:
         """The fields of stream and cell that differ from their defaults, as plain values for JSON."""
         return {**self.stream.config(), **_config(self)}
 
+    @property
+    def text(self) -> str:
+        """The row that the cell is of, in words.
+
+        Example:
+            >>> Cell(Stream("hapt", "user22", "iid"), "note", model="sensor_cnn4").text
+            'hapt note on sensor_cnn4 (bn), iid'
+        """
+        model = f" on {self.model} ({self.norm})" if self.model else ""
+        extra = "".join(f", {name}={value}" for name, value in (*self.method_options, *self.norm_options))
+        name = "+".join((self.method, *self.wrappers))
+        return f"{self.stream.dataset} {name}{model}, {self.stream.order_text}{extra}"
+
     def describe(self) -> str:
         """One line for a person.
 
@@ -138,12 +152,8 @@ class Cell:
             >>> Cell(stream, "note", model="resnet20", norm="iabn").describe()
             'cifar10/fog note on resnet20 (iabn), dirichlet 1, seed 0'
         """
-        model = f" on {self.model} ({self.norm})" if self.model else ""
-        extra = "".join(f", {name}={value}" for name, value in (*self.method_options, *self.norm_options))
-        name = "+".join((self.method, *self.wrappers))
-        stream = self.stream
-        order = f"{stream.order_text()}{extra}, seed {stream.seed}"
-        return f"{stream.dataset}/{stream.domain} {name}{model}, {order}"
+        dataset = self.stream.dataset
+        return f"{dataset}/{self.stream.domain}{self.text[len(dataset) :]}, seed {self.stream.seed}"
 
     def row(self) -> Cell:
         """The cell without what a table averages over: domain, seed and the number of samples."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from statistics import correlation
 from typing import Literal, NamedTuple
 
 from ..experiments.catalog import BASELINES, CORRELATED, METHOD_ROWS, TITLES, VARIANTS, Point
-from .results import Results, Score, Setup
-from .tables import coverage_text, stream_title, usual
-from .text import number
+from .coverage import coverage_text, stream_title, usual
+from .markdown import number
+from .scores import Score, Scores, Setup
 
 __all__ = ["CLAIMS", "Claim", "Ordering", "check_claims", "orderings"]
 
@@ -67,8 +69,8 @@ class Ordering:
     agreement: float | None
 
 
-class _Part(NamedTuple):
-    """One comparison of a claim: `lower` should have the lower error of the two."""
+class _Comparison(NamedTuple):
+    """Two rows over what both have: `lower` should have the lower error."""
 
     lower: str
     higher: str
@@ -80,30 +82,31 @@ class _Part(NamedTuple):
     def holds(self) -> bool:
         return self.low.number.mean < self.high.number.mean
 
-
-class _Numbers:
-    """The errors of one dataset and setup; two rows are compared over what both have."""
-
-    def __init__(self, results: Results, dataset: str, setup: Setup) -> None:
-        self._results, self.setup, self.dataset = results, setup, dataset
-
-    def part(
-        self, lower: str, higher: str, streams: tuple[str, str] = ("correlated", "correlated")
-    ) -> _Part | None:
-        rows = (lower, Point(streams[0])), (higher, Point(streams[1]))
-        pair = self._results.pair(self.dataset, self.setup, *rows)
-        if pair is None:
-            return None
-        low, high = pair
-        shared = low.coverage
-        if shared.samples != high.coverage.samples:
-            shared = shared._replace(samples=None)
-        return _Part(lower, higher, low, high, coverage_text(self.dataset, shared, brief=True))
+    @property
+    def gap(self) -> float:
+        return self.low.number.mean - self.high.number.mean
 
 
-def check_claims(results: Results) -> list[Claim]:
+Compare = Callable[..., _Comparison | None]
+"""Compares two rows of one setup, on correlated streams where no other are named."""
+
+
+def _compare(
+    scores: Scores, setup: Setup, lower: str, higher: str, streams: tuple[str, str] = ("correlated",) * 2
+) -> _Comparison | None:
+    pair = scores.pair(setup.row(lower, Point(streams[0])), setup.row(higher, Point(streams[1])))
+    if pair is None:
+        return None
+    low, high = pair
+    shared = low.coverage
+    if shared.samples != high.coverage.samples:
+        shared = shared._replace(samples=None)
+    return _Comparison(lower, higher, low, high, coverage_text(setup.dataset, shared, brief=True))
+
+
+def check_claims(scores: Scores) -> list[Claim]:
     """Hold every claim against every dataset and setup there are correlated results of."""
-    checks: dict[str, Callable[[_Numbers], tuple[Verdict, str]]] = {
+    checks: dict[str, Callable[[Setup, Compare], tuple[Verdict, str]]] = {
         "i": _batch_methods_break,
         "ii": _note_is_best,
         "iii": _note_is_steady,
@@ -112,49 +115,46 @@ def check_claims(results: Results) -> list[Claim]:
         "vi": _note_iid_competes,
     }
     claims = []
-    for dataset in TITLES:
-        for setup in results.setups(dataset):
-            if results.score(dataset, setup, "note", Point("correlated")) is None:
-                continue
-            numbers = _Numbers(results, dataset, setup)
-            label = setup.label(dataset)
-            subject = TITLES[dataset] + (f" · {label}" if label else "")
-            recorded = CORRELATED[dataset] == "chronological"
-            for name, check in checks.items():
-                verdict, evidence = _NO_IID if recorded and name in _ABOUT_IID else check(numbers)
-                claims.append(Claim(name, subject, verdict, evidence))
+    for setup in _setups(scores):
+        if scores.of(setup.row("note")) is None:
+            continue
+        recorded = CORRELATED[setup.dataset] == "chronological"
+        for name, check in checks.items():
+            told = (
+                _NO_IID if recorded and name in _ABOUT_IID else check(setup, partial(_compare, scores, setup))
+            )
+            claims.append(Claim(name, setup.title, *told))
     return claims
 
 
-def orderings(results: Results) -> list[Ordering]:
+def _setups(scores: Scores) -> list[Setup]:
+    return [setup for dataset in TITLES for setup in scores.setups(dataset)]
+
+
+def orderings(scores: Scores) -> list[Ordering]:
     """The order of the methods in each column, ours beside the paper's."""
-    columns = [
-        (dataset, setup, stream)
-        for dataset in TITLES
-        for setup in results.setups(dataset)
-        for stream in ("correlated", "iid")
-    ]
-    orders = (_ordering(results, *column) for column in columns)
+    orders = (
+        _ordering(scores, setup, stream) for setup in _setups(scores) for stream in ("correlated", "iid")
+    )
     return [order for order in orders if order]
 
 
-def _ordering(results: Results, dataset: str, setup: Setup, stream: str) -> Ordering | None:
+def _ordering(scores: Scores, setup: Setup, stream: str) -> Ordering | None:
     """The order of a column; a method that is over other samples than most has no place in it."""
     rows = [*METHOD_ROWS, *(["note_iid"] if stream == "iid" else [])]
-    found = {row: results.score(dataset, setup, row, Point(stream)) for row in rows}
-    scores = {row: score for row, score in found.items() if score}
-    if len(scores) < 2:
+    found = {row: score for row in rows if (score := scores.of(setup.row(row, Point(stream))))}
+    if len(found) < 2:
         return None
-    shared = usual([score.coverage for score in scores.values()])
-    errors = {row: score.number.mean for row, score in scores.items() if score.coverage == shared}
-    paper = {row: value.mean for row in errors if (value := setup.paper(dataset, stream, row))}
-    label = setup.label(dataset)
+    shared = usual([score.coverage for score in found.values()])
+    errors = {row: score.number.mean for row, score in found.items() if score.coverage == shared}
+    paper = {row: value.mean for row in errors if (value := setup.paper(stream, row))}
     return Ordering(
-        f"{TITLES[dataset]}, {stream_title(stream, dataset).lower()}" + (f" · {label}" if label else ""),
+        f"{TITLES[setup.dataset]}, {stream_title(stream, setup.dataset).lower()}"
+        + (f" · {setup.label}" if setup.label else ""),
         _ranked(errors),
         tuple(
-            f"{_said(row, score, score)} ({coverage_text(dataset, score.coverage, brief=True)})"
-            for row, score in scores.items()
+            f"{_said(row, score, score)} ({coverage_text(setup.dataset, score.coverage, brief=True)})"
+            for row, score in found.items()
             if row not in errors
         ),
         _ranked(paper) if len(paper) > 1 else (),
@@ -162,57 +162,55 @@ def _ordering(results: Results, dataset: str, setup: Setup, stream: str) -> Orde
     )
 
 
-def _batch_methods_break(numbers: _Numbers) -> tuple[Verdict, str]:
-    return _all({row: numbers.part("source", row) for row in ("bn_stats", "pl", "tent", "cotta")})
+def _batch_methods_break(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
+    return _all({row: compare("source", row) for row in ("bn_stats", "pl", "tent", "cotta")})
 
 
-def _note_is_best(numbers: _Numbers) -> tuple[Verdict, str]:
-    return _all({row: numbers.part("note", row) for row in BASELINES})
+def _note_is_best(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
+    return _all({row: compare("note", row) for row in BASELINES})
 
 
-def _note_is_steady(numbers: _Numbers) -> tuple[Verdict, str]:
-    part = numbers.part("note", "note", ("correlated", "iid"))
+def _note_is_steady(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
+    part = compare("note", "note", ("correlated", "iid"))
     if part is None:
         return "not measured", "NOTE on both streams is not there"
-    gap = abs(part.low.number.mean - part.high.number.mean)
     both = f"{number(part.low.number)} correlated, {number(part.high.number)} i.i.d."
-    return ("held" if gap < STEADY_POINTS else "not held"), f"{both}: {gap:.2f} points apart ({part.over})"
+    held = abs(part.gap) < STEADY_POINTS
+    return ("held" if held else "not held"), f"{both}: {abs(part.gap):.2f} points apart ({part.over})"
 
 
-def _parts_help(numbers: _Numbers) -> tuple[Verdict, str]:
+def _parts_help(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
     wanted = (("iabn", "source"), ("pbrs", "source"), ("note", "iabn"), ("note", "pbrs"))
     titles = {row: _TOGETHER.get(row, VARIANTS[row].title) for row in ("source", "iabn", "pbrs", "note")}
-    parts = {f"{titles[a]} against {titles[b]}": numbers.part(a, b) for a, b in wanted}
-    return _all(parts, _TOGETHER)
+    return _all({f"{titles[a]} against {titles[b]}": compare(a, b) for a, b in wanted}, _TOGETHER)
 
 
-def _pbrs_against_rs(numbers: _Numbers) -> tuple[Verdict, str]:
-    part = numbers.part("note", "iabn_rs")
+def _pbrs_against_rs(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
+    part = compare("note", "iabn_rs")
     if part is None:
         return "not measured", "IABN+RS is not there"
     held = round(part.low.number.mean, 1) <= round(part.high.number.mean, 1)
     text = _told([part], _TOGETHER)
-    papers = [numbers.setup.paper(numbers.dataset, "correlated", row) for row in ("note", "iabn_rs")]
+    papers = [setup.paper("correlated", row) for row in ("note", "iabn_rs")]
     if papers[0] and papers[1]:
         text += f"; the paper's own: {number(papers[0])} against {number(papers[1])}"
     return ("held" if held else "not held"), text
 
 
-def _note_iid_competes(numbers: _Numbers) -> tuple[Verdict, str]:
-    parts = {row: numbers.part("note_iid", row, ("iid", "iid")) for row in BASELINES}
-    measured = {row: part for row, part in parts.items() if part}
+def _note_iid_competes(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
+    parts = {row: compare("note_iid", row, ("iid", "iid")) for row in BASELINES}
+    measured = [part for part in parts.values() if part]
     if not measured:
         return "not measured", "NOTE* or the baselines on an i.i.d. stream are not there"
-    part = max(measured.values(), key=lambda part: part.low.number.mean - part.high.number.mean)
-    gap = part.low.number.mean - part.high.number.mean
+    part = max(measured, key=lambda part: part.gap)
     ours, theirs = _said("note_iid", part.low, part.high), _said(part.higher, part.high, part.low)
-    text = f"{ours}, the best baseline {theirs}: {gap:+.2f} points ({part.over})"
-    missing = [VARIANTS[row].title for row in BASELINES if row not in measured]
+    text = f"{ours}, the best baseline {theirs}: {part.gap:+.2f} points ({part.over})"
+    missing = [VARIANTS[row].title for row in BASELINES if not parts[row]]
     text += f" (not measured: {', '.join(missing)})" if missing else ""
-    return ("held" if gap <= COMPETITIVE_POINTS else "not held"), text.replace("-", "−")
+    return ("held" if part.gap <= COMPETITIVE_POINTS else "not held"), text.replace("-", "−")
 
 
-def _all(parts: dict[str, _Part | None], names: dict[str, str] | None = None) -> tuple[Verdict, str]:
+def _all(parts: dict[str, _Comparison | None], names: dict[str, str] | None = None) -> tuple[Verdict, str]:
     """Held where every part holds; what contradicts is told first, what is missing last."""
     against = [part for part in parts.values() if part and not part.holds]
     for_it = [part for part in parts.values() if part and part.holds]
@@ -226,7 +224,7 @@ def _all(parts: dict[str, _Part | None], names: dict[str, str] | None = None) ->
     return verdict, ". ".join(words)
 
 
-def _told(parts: list[_Part], names: dict[str, str] | None = None) -> str:
+def _told(parts: list[_Comparison], names: dict[str, str] | None = None) -> str:
     """Numbers, put together by the side they share: `NOTE 21.1 against Source 42.3, TENT 76.4 (seed 0)`."""
     together: dict[str, dict[str, list[str]]] = {}
     for part in parts:
@@ -255,13 +253,9 @@ def _ranked(errors: dict[str, float]) -> tuple[str, ...]:
 
 def _rank_correlation(one: dict[str, float], other: dict[str, float]) -> float:
     """Spearman's: the correlation of ranks, where equal values share their mean rank."""
-    first, second = _ranks(one), _ranks(other)
-    middle = (len(one) + 1) / 2
-    above = sum((first[key] - middle) * (second[key] - middle) for key in one)
-    spread = sum((rank - middle) ** 2 for rank in first.values()) * sum(
-        (rank - middle) ** 2 for rank in second.values()
-    )
-    return above / spread**0.5 if spread else 0.0
+    first, second = (_ranks(values) for values in (one, other))
+    both = [[ranks[key] for key in one] for ranks in (first, second)]
+    return correlation(*both) if all(len(set(ranks)) > 1 for ranks in both) else 0.0
 
 
 def _ranks(values: dict[str, float]) -> dict[str, float]:

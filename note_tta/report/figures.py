@@ -1,223 +1,220 @@
-"""The paper's figures from results, as SVG; and what the page draws its curves from."""
+"""The paper's figures from results."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
+from typing import Any
 
-from ..experiments.catalog import TITLES, VARIANTS, Experiment, Point, find, stream_at
+from ..experiments.catalog import TITLES, VARIANTS, Experiment, Point, stream_at
 from ..experiments.store import Record, cumulative_error, thinned
-from .layouts import in_paper_order
-from .results import Results, Setup
-from .svg import Series, bar_chart, curve_chart, line_chart, standalone, strip_chart
-from .tables import Table, coverage_text, domain_title, stream_title
+from .coverage import coverage_text, domain_title, stream_title
+from .drawing import draw, error_axis, method_style, standalone, strip
+from .scores import Scores, Setup
+from .tables import Table, in_paper_order
 
-__all__ = ["Figure", "Panel", "make_figures", "make_panels"]
+__all__ = ["Figure", "make_figures", "runs_of_stream"]
 
-PANEL_POINTS = 100
+CURVE_POINTS = 100
+AXES = {"figure5a": "concentration δ", "figure5b": "batch or memory size"}
+
+Curves = dict[str, list[float]]
+"""Error so far by row, at even distances over a stream."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture: its file name without the ending, its title, and the SVG."""
+    """A picture: its file name without the ending, its title, and what paints it."""
 
     id: str
     title: str
-    svg: str
+    paint: Callable[[Any], None]
+    height: int = 320
+
+    def svg(self) -> str:
+        """The picture for a page that says what its colours are."""
+        return draw(self.paint, (640, self.height), self.id)
 
     def file(self) -> str:
-        """The SVG as a file of its own."""
-        return standalone(self.svg, self.title)
+        """The picture as a file of its own."""
+        return standalone(self.svg(), self.title)
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A stream that one can watch: its classes over time, and each method's error so far.
-
-    Attributes:
-        title: The dataset and the setup.
-        stream: What kind of stream.
-        domain: Of the dataset.
-        samples: The stream's length.
-        classes: How many there are.
-        labels: The class at evenly spaced moments.
-        series: One a method: error so far, in percent, at evenly spaced moments.
-    """
-
-    title: str
-    stream: str
-    domain: str
-    samples: int
-    classes: int
-    labels: tuple[int, ...]
-    series: tuple[Series, ...]
-
-
-def make_figures(experiment: Experiment, results: Results, tables: list[Table]) -> list[Figure]:
+def make_figures(experiment: Experiment, scores: Scores, tables: list[Table]) -> list[Figure]:
     """Every figure of an experiment that there are results for."""
-    if experiment.kind == "bars":
-        return [_bars(experiment, table) for table in tables]
-    if experiment.kind == "sweep":
-        return [_sweep(experiment, table) for table in tables]
-    if experiment.kind == "streams":
-        return _streams(experiment, results)
-    if experiment.kind == "curves":
+    if experiment.kind in ("bars", "sweep"):
+        paint = _bars if experiment.kind == "bars" else partial(_sweep, AXES.get(experiment.id, ""))
         return [
-            _curves(experiment, panel)
-            for dataset, setup in _setups_as_published(experiment, results)
-            for panel in _panels(results, dataset, setup, "correlated")
+            Figure(table.id, f"{table.title} · {table.caption}", partial(paint, table)) for table in tables
         ]
+    if experiment.kind == "streams":
+        return _streams(experiment, scores)
+    setups = [s for dataset in experiment.datasets for s in scores.setups(dataset) if not s.data_options]
+    if experiment.kind == "curves":
+        return [figure for setup in setups for figure in _curves(experiment, scores, setup)]
     if experiment.kind == "mean curves":
-        made = [
-            _mean_curves(experiment, results, *which) for which in _setups_as_published(experiment, results)
-        ]
-        return [figure for figure in made if figure is not None]
+        return [figure for setup in setups for figure in _mean_curves(experiment, scores, setup)]
     return []
 
 
-def make_panels(results: Results) -> list[Panel]:
-    """Every stream that results were kept of, each with all the rows that ran over it, by its lowest seed."""
-    panels = []
-    for dataset in TITLES:
-        for setup in results.setups(dataset):
-            streams = dict.fromkeys(stream for name in ("table1", "table2") for stream in find(name).streams)
-            for stream in streams:
-                panels += _panels(results, dataset, setup, stream)
-    return panels
+def runs_of_stream(scores: Scores, setup: Setup, stream: str) -> dict[str, dict[str, Record]]:
+    """By domain, of every row that ran over the same stream the run with the lowest seed."""
+    found = {row: scores.of(setup.row(row, Point(stream))) for row in VARIANTS}
+    runs: dict[str, dict[str, Record]] = {}
+    for domain in in_paper_order(setup.dataset, found.values()):
+        records = {
+            row: score.records[domain][0] for row, score in found.items() if score and domain in score.records
+        }
+        kept = {row: record for row, record in records.items() if record.result.get("wrong")}
+        lengths = [record.result["samples"] for record in kept.values()]
+        if kept:
+            runs[domain] = {row: r for row, r in kept.items() if r.result["samples"] == lengths[0]}
+    return runs
 
 
-def _setups_as_published(experiment: Experiment, results: Results) -> list[tuple[str, Setup]]:
-    """The setups to draw, with their dataset; data opened another way is left to the page's explorer."""
-    return [
-        (dataset, setup)
-        for dataset in experiment.datasets
-        for setup in results.setups(dataset)
-        if not setup.data_options
+def curve(record: Record) -> list[float]:
+    """A run's error so far, at most `CURVE_POINTS` values."""
+    return thinned(cumulative_error(record.result), CURVE_POINTS, 1)
+
+
+def _bars(table: Table, figure: Any) -> None:
+    """Two bars per method, the first outlined, the second filled; a tick where the paper has its value."""
+    axes = figure.subplots()
+    columns = {column.group: column for column in table.columns}
+    order = [columns[name] for name in (stream_title("iid"), stream_title("correlated")) if name in columns]
+    values: list[float | None] = []
+    for j, column in enumerate(order):
+        for i, row in enumerate(table.rows):
+            x, colour = i + 0.38 * (j - 0.5), method_style(row)[0]
+            entry = column.entries[row]
+            ours, paper = (number.mean if number else None for number in (entry.ours, entry.paper))
+            values += [ours, paper]
+            if ours is not None:
+                axes.bar(x, ours, 0.35, color=colour if j else f"{colour}2e", edgecolor=colour)
+                top = max(ours, paper or 0.0)
+                axes.annotate(
+                    f"{ours:.0f}", (x, top), (0, 3), textcoords="offset points", ha="center", fontsize=7
+                )
+            if paper is not None:
+                axes.plot([x - 0.2, x + 0.2], [paper, paper], color="#1c2430", linewidth=2)
+    error_axis(axes, values)
+    axes.set_xticks(range(len(table.rows)), list(table.rows.values()))
+    handles = [
+        axes.bar(0, 0, color="#667085" if j else "#6670852e", edgecolor="#667085") for j in range(len(order))
     ]
+    handles += axes.plot([], [], color="#1c2430", linewidth=2)
+    names = [column.group for column in order]
+    figure.legend(handles, [*names, "the paper's"], loc="outside upper left", ncols=3)
 
 
-def _panels(results: Results, dataset: str, setup: Setup, stream: str) -> list[Panel]:
-    scores = {row: results.score(dataset, setup, row, Point(stream)) for row in VARIANTS}
-    label = setup.label(dataset)
-    panels = []
-    for domain in in_paper_order(dataset, scores.values()):
-        kept: dict[str, Record] = {}
-        for row, score in scores.items():
-            seeds = score.records.get(domain) if score else None
-            if seeds and seeds[min(seeds)].result.get("wrong"):
-                kept[row] = seeds[min(seeds)]
-        if not kept:
-            continue
-        first = next(iter(kept.values())).result
-        alike = {row: record for row, record in kept.items() if record.result["samples"] == first["samples"]}
-        labels = tuple(first.get("labels", ()))
-        panels.append(
-            Panel(
-                TITLES[dataset] + (f" · {label}" if label else ""),
-                stream_title(stream, dataset),
-                domain_title(dataset, domain),
-                first["samples"],
-                max(labels, default=0) + 1,
-                labels,
-                tuple(
-                    Series(row, VARIANTS[row].title, _thin(cumulative_error(record.result)))
-                    for row, record in alike.items()
-                ),
-            )
-        )
-    return panels
+def _sweep(x_title: str, table: Table, figure: Any) -> None:
+    """A line per row with a mark at each point of the axis."""
+    axes = figure.subplots()
+    places = range(len(table.columns))
+    values = {row: [e.ours.mean if e.ours else None for e in table.entries(row)] for row in table.rows}
+    for row, title in table.rows.items():
+        _line(axes, row, title, places, values[row], marker="o")
+    error_axis(axes, [value for line in values.values() for value in line])
+    axes.set_xticks(places, [column.title for column in table.columns])
+    axes.set_xlabel(x_title)
+    figure.legend(loc="outside upper left", ncols=4)
 
 
-def _thin(values: list[float]) -> tuple[float, ...]:
-    return tuple(thinned([float(value) for value in values], PANEL_POINTS, 1))
+def _over_time(curves: Curves, samples: int, labels: Sequence[int], figure: Any) -> None:
+    """Error so far over a stream; under it the stream's classes as a strip, if there are labels."""
+    ratios = [12, 1] if labels else [1]
+    axes, *under = figure.subplots(len(ratios), 1, squeeze=False, height_ratios=ratios)[:, 0]
+    for row, values in curves.items():
+        places = [(i + 1) * samples / len(values) for i in range(len(values))]
+        _line(axes, row, VARIANTS[row].title, places, values)
+    error_axis(axes, [value for values in curves.values() for value in values], "error so far (%)")
+    axes.set(xlim=(0, samples), xticks=[0, samples], xticklabels=["1", f"{samples:,}"])
+    if under:
+        strip(under[0], labels, max(labels) + 1)
+        under[0].set_title("samples, classes by colour", fontsize=8, color="#667085", y=-1.6)
+    figure.legend(loc="outside upper left", ncols=4)
 
 
-def _bars(experiment: Experiment, table: Table) -> Figure:
-    by_group = {column.group: i for i, column in enumerate(table.columns)}
-    order = [stream_title("iid"), stream_title("correlated")]
-    return Figure(
-        table.id,
-        f"{table.title} · {table.caption}",
-        bar_chart(
-            [(row.variant, row.title) for row in table.rows],
-            [
-                (name, [_mean(row.entries[by_group[name]].ours) for row in table.rows])
-                for name in order
-                if name in by_group
-            ],
-            [
-                [_mean(row.entries[by_group[name]].paper) for row in table.rows]
-                for name in order
-                if name in by_group
-            ],
-        ),
+def _line(
+    axes: Any, row: str, title: str, x: Sequence[float], y: Sequence[float | None], **style: Any
+) -> None:
+    colour, dashes = method_style(row)
+    wide = {"linewidth": 2.6 if row == "note" else 1.5, "markersize": 4}
+    shown = [(a, b) for a, b in zip(x, y, strict=True) if b is not None]
+    axes.plot(
+        *zip(*shown, strict=True) if shown else ((), ()),
+        label=title,
+        color=colour,
+        dashes=dashes,
+        **wide,
+        **style,
     )
 
 
-def _sweep(experiment: Experiment, table: Table) -> Figure:
-    series = [
-        Series(row.variant, row.title, tuple(_mean(entry.ours) for entry in row.entries))
-        for row in table.rows
-    ]
-    axis = "concentration δ" if experiment.id == "figure5a" else "batch or memory size"
-    title = f"{table.title} · {table.caption}"
-    return Figure(table.id, title, line_chart(series, [c.title for c in table.columns], x_title=axis))
-
-
-def _streams(experiment: Experiment, results: Results) -> list[Figure]:
+def _streams(experiment: Experiment, scores: Scores) -> list[Figure]:
+    """The classes over time, a strip per point: of each way to open the data, the first stream there is."""
     figures = []
+    drawn = sorted(scores.streams, key=lambda stream: (stream.domain, stream.seed))
     for dataset in experiment.datasets:
-        drawn = sorted(results.streams, key=lambda stream: (stream.domain, stream.seed))
-        for data_options in sorted({stream.data_options for stream in drawn}, key=str):
-            strips = []
-            classes = 1
+        for options in sorted({stream.data_options for stream in drawn}, key=str):
+            strips = {}
             for point in experiment.points:
-                wanted = stream_at(dataset, point, data_options=data_options)
+                wanted = stream_at(dataset, point, data_options=options)
                 alike = [s for s in drawn if replace(s, domain="", seed=0, samples=None) == wanted]
                 if alike:
-                    result = results.streams[alike[0]].result
-                    strips.append((point.label, f"runs of {result['mean_run_length']:.1f}", result["labels"]))
-                    classes = max(classes, *result["labels"]) if result["labels"] else classes
+                    strips[point.label] = scores.streams[alike[0]].result
             if strips:
                 title = f"{experiment.title} · {TITLES[dataset]}"
-                figures.append(Figure(f"{experiment.id}-{dataset}", title, strip_chart(strips, classes + 1)))
+                height = 34 * len(strips) + 26
+                figures.append(Figure(f"{experiment.id}-{dataset}", title, partial(_strips, strips), height))
     return figures
 
 
-def _curves(experiment: Experiment, panel: Panel) -> Figure:
-    rows = tuple(series for series in panel.series if series.key in experiment.rows)
-    words = "-".join(f"{panel.title} {panel.domain}".lower().replace("·", " ").split())
-    title = f"{experiment.title} · {panel.title}, {panel.domain}"
-    return Figure(
-        f"{experiment.id}-{words}", title, curve_chart(rows, panel.labels, panel.classes, panel.samples)
-    )
+def _strips(strips: dict[str, dict[str, Any]], figure: Any) -> None:
+    classes = max(max(result["labels"]) for result in strips.values()) + 1
+    for axes, (name, result) in zip(
+        figure.subplots(len(strips), 1, squeeze=False)[:, 0], strips.items(), strict=True
+    ):
+        strip(axes, result["labels"], classes)
+        axes.text(-0.015, 0.5, name, ha="right", va="center", transform=axes.transAxes)
+        remark = f"runs of {result['mean_run_length']:.1f}"
+        axes.text(1.015, 0.5, remark, va="center", color="#667085", transform=axes.transAxes)
+    figure.supxlabel("time →", fontsize=8, color="#667085")
 
 
-def _mean_curves(experiment: Experiment, results: Results, dataset: str, setup: Setup) -> Figure | None:
+def _curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[Figure]:
+    figures = []
+    for domain, runs in runs_of_stream(scores, setup, "correlated").items():
+        first = next(iter(runs.values())).result
+        name = domain_title(setup.dataset, domain)
+        words = "-".join(f"{setup.title} {name}".lower().replace("·", " ").split())
+        curves = {row: curve(record) for row, record in runs.items() if row in experiment.rows}
+        paint = partial(_over_time, curves, first["samples"], first.get("labels", ()))
+        figures.append(
+            Figure(f"{experiment.id}-{words}", f"{experiment.title} · {setup.title}, {name}", paint)
+        )
+    return figures
+
+
+def _mean_curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[Figure]:
     """Error so far as a mean over domains and seeds, of the rows that cover as much as NOTE does."""
-    scores = {row: results.score(dataset, setup, row) for row in experiment.rows}
-    note = scores["note"]
+    found = {row: scores.of(setup.row(row)) for row in experiment.rows}
+    note = found["note"]
     if note is None:
-        return None
-    series = []
-    for row, score in scores.items():
+        return []
+    curves: Curves = {}
+    for row, score in found.items():
         if score is None or score.coverage != note.coverage:
             continue
-        records = [record for seeds in score.records.values() for record in seeds.values()]
-        curves = [_thin(cumulative_error(record.result)) for record in records]
-        if all(curves) and len({len(curve) for curve in curves}) == 1:
-            means = (fmean(moment) for moment in zip(*curves, strict=True))
-            series.append(Series(row, VARIANTS[row].title, tuple(round(mean, 2) for mean in means)))
-    if not series:
-        return None
-    label = setup.label(dataset)
-    words = "-".join([experiment.id, dataset, *label.replace(",", "").split()])
-    title = " · ".join(
-        filter(None, [experiment.title, TITLES[dataset], label, coverage_text(dataset, note.coverage)])
-    )
-    samples = max(record.result["samples"] for seeds in note.records.values() for record in seeds.values())
-    return Figure(words, title, curve_chart(series, (), 0, samples))
-
-
-def _mean(number: object) -> float | None:
-    return None if number is None else float(number[0])  # type: ignore[index]
+        runs = [curve(record) for records in score.records.values() for record in records]
+        if all(runs) and len({len(run) for run in runs}) == 1:
+            curves[row] = [round(fmean(moment), 2) for moment in zip(*runs, strict=True)]
+    if not curves:
+        return []
+    words = "-".join([experiment.id, setup.dataset, *setup.label.replace(",", "").split()])
+    over = coverage_text(setup.dataset, note.coverage)
+    title = " · ".join(filter(None, [experiment.title, TITLES[setup.dataset], setup.label, over]))
+    samples = max(record.result["samples"] for records in note.records.values() for record in records)
+    return [Figure(words, title, partial(_over_time, curves, samples, ()))]

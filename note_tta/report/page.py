@@ -7,34 +7,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..evaluation import Result
-from ..experiments.catalog import VARIANTS
+from ..experiments.catalog import EXPERIMENTS, TITLES, VARIANTS
 from ..experiments.store import POINTS, thinned
 from .claims import CLAIMS, Claim
-from .figures import PANEL_POINTS, Figure, Panel
-from .svg import Series, class_colour, method_colour
-from .tables import Entry, Table
-from .text import difference, number
+from .coverage import coverage_text, domain_title, stream_title
+from .drawing import class_colour, method_style
+from .figures import CURVE_POINTS, Curves, Figure, curve, runs_of_stream
+from .markdown import difference, number
+from .tables import Table
 
-__all__ = ["Card", "Section", "demo_page", "page"]
+if TYPE_CHECKING:
+    from .build import Report
 
-_SIGNS = {
-    "held": ("✓", "held"),
-    "not held": ("✗", "broken"),
-    "not measured": ("–", "none"),
-    "does not apply": ("–", "none"),
-}
+__all__ = ["Card", "Panel", "Section", "demo_page", "page", "report_page"]
+
+CARD_ROWS = ("source", "bn_stats", "tent", "lame", "note")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A stream that one can watch: its classes over time, and each row's error so far.
+
+    Attributes:
+        title: The dataset and the setup.
+        stream: What kind of stream.
+        domain: Of the dataset.
+        samples: The stream's length.
+        labels: The class at evenly spaced moments.
+        curves: By row, the error so far in percent at evenly spaced moments.
+    """
+
+    title: str
+    stream: str
+    domain: str
+    samples: int
+    labels: Sequence[int]
+    curves: Curves
 
 
 @dataclass(frozen=True)
 class Card:
-    """A few bars at the head of the page: an error in percent a method."""
+    """A few bars at the head of the page: an error in percent per row."""
 
     title: str
     subtitle: str
-    bars: tuple[tuple[str, float], ...]
+    errors: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -57,11 +77,11 @@ class Section:
     title: str
     short: str
     text: str = ""
-    tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    claims: tuple[Claim, ...] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    claims: Sequence[Claim] = ()
     explorer: bool = False
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: Sequence[tuple[str, str]] = ()
 
 
 def page(
@@ -84,24 +104,75 @@ def page(
     from markupsafe import Markup
 
     folder = files("note_tta.report").joinpath("templates")
-    css, js, html = (
-        folder.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js", "html")
-    )
-    data = json.dumps(
-        {"panels": [_panel(panel) for panel in panels]}, separators=(",", ":"), ensure_ascii=False
-    )
+    sources = {"css": "page.css", "js": "page.js"}
+    sources |= {"uplot_css": "uplot/uPlot.min.css", "uplot_js": "uplot/uPlot.iife.min.js"} if panels else {}
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    return environment.from_string(html).render(
+    environment.filters |= {"number": number, "difference": difference, "groups": _groups}
+    return environment.from_string(folder.joinpath("page.html").read_text(encoding="utf-8")).render(
+        {key: Markup(folder.joinpath(name).read_text(encoding="utf-8")) for key, name in sources.items()},
         title=title,
         intro=intro,
-        css=Markup(css),
-        js=Markup(js),
-        data=Markup(data.replace("<", "\\u003c")),
-        cards=[_card(card) for card in cards],
-        sections=[_section(section) for section in sections],
+        data=Markup(_data(panels).replace("<", "\\u003c")),
+        cards=cards,
+        highest=max((error for card in cards for error in card.errors.values()), default=1.0) or 1.0,
+        sections=sections,
+        name=_name,
+        colour=lambda row: method_style(row)[0],
+        svg=lambda figure: Markup(figure.svg()),
+        all_claims=CLAIMS,
+        signs={"held": ("✓", "held"), "not held": ("✗", "broken")},
     )
+
+
+def report_page(report: Report) -> str:
+    """The page of a report."""
+    scores = report.scores
+    setups = [setup for dataset in TITLES for setup in scores.setups(dataset)]
+    panels = [
+        Panel(
+            setup.title,
+            stream_title(stream, setup.dataset),
+            domain_title(setup.dataset, domain),
+            first["samples"],
+            first.get("labels", ()),
+            {row: curve(record) for row, record in runs.items()},
+        )
+        for setup in setups
+        for stream in ("correlated", "iid")
+        for domain, runs in runs_of_stream(scores, setup, stream).items()
+        for first in [next(iter(runs.values())).result]
+    ]
+    cards = []
+    for setup in (setup for setup in setups if not setup.data_options):
+        found = {row: score.number.mean for row in CARD_ROWS if (score := scores.of(setup.row(row)))}
+        if len(found) > 1:
+            over = ", ".join(filter(None, [setup.label, "correlated stream, error in percent"]))
+            cards.append(Card(TITLES[setup.dataset], over, found))
+    sections = []
+    if report.claims:
+        sections.append(Section("claims", "The paper's claims", "Claims", claims=report.claims))
+    if panels:
+        text = "Choose a stream; click a method to hide or show it."
+        sections.append(Section("streams", "Watch a stream", "Streams", text, explorer=True))
+    for name, experiment in EXPERIMENTS.items():
+        figures = [] if experiment.kind == "curves" else report.figures[name]  # the explorer has all of these
+        if report.tables[name] or figures:
+            short = experiment.title.partition(":")[0]
+            sections.append(Section(name, experiment.title, short, "", report.tables[name], figures))
+    if report.others:
+        others = [
+            (row.text, f"{number(score.number)} %, {coverage_text(row.stream.dataset, score.coverage)}")
+            for row, score, _ in report.others
+        ]
+        sections.append(Section("others", "Other runs", "Other runs", facts=others))
+    sections.append(Section("origin", "Where this comes from", "Origin", facts=scores.facts()))
+    intro = (
+        "Test-time adaptation on time-correlated streams: our errors beside those of the NOTE paper "
+        f"(NeurIPS 2022), from {len(scores.records) - len(scores.streams):,} runs."
+    )
+    return page("Results beside the paper's", intro, sections, panels, cards[:8])
 
 
 def demo_page(
@@ -109,9 +180,7 @@ def demo_page(
     *,
     title: str,
     intro: str,
-    classes: int,
-    domain: str = "",
-    tables: Sequence[Table] = (),
+    domain: str = "all",
     stream_titles: Mapping[str, str] | None = None,
 ) -> str:
     """A page for results that are at hand, not in a folder: `{stream: {method: Result}}`.
@@ -120,135 +189,38 @@ def demo_page(
         results: By the stream's name, then by the method's name in `METHODS`, in the order to show them.
         title: The heading.
         intro: A sentence or two under it.
-        classes: How many there are.
         domain: What the streams are of.
-        tables: Shown after the curves.
         stream_titles: How to call the streams.
     """
-    names = dict(stream_titles or {})
     panels, cards = [], []
     for stream, by_method in results.items():
         first = next(iter(by_method.values()))
-        name = names.get(stream, stream)
-        series = tuple(
-            Series(key, _title(key), tuple(thinned(result.cumulative_error, PANEL_POINTS, 1)))
-            for key, result in by_method.items()
-        )
-        labels = tuple(thinned(first.labels, POINTS))
-        panels.append(Panel(title, name, domain or "all", first.samples, classes, labels, series))
-        bars = tuple((key, result.error) for key, result in by_method.items())
-        cards.append(Card(name, f"{first.samples:,} samples, error in percent", bars))
-    sections = [Section("streams", "Watch the stream", "Streams", explorer=True)]
-    if tables:
-        sections.append(Section("table", "In numbers", "Numbers", tables=tuple(tables)))
-    return page(title, intro, sections, panels, cards)
+        name = dict(stream_titles or {}).get(stream, stream)
+        curves = {key: thinned(result.cumulative_error, CURVE_POINTS, 1) for key, result in by_method.items()}
+        panels.append(Panel(title, name, domain, first.samples, thinned(first.labels, POINTS), curves))
+        errors = {key: result.error for key, result in by_method.items()}
+        cards.append(Card(name, f"{first.samples:,} samples, error in percent", errors))
+    return page(
+        title, intro, [Section("streams", "Watch the stream", "Streams", explorer=True)], panels, cards
+    )
 
 
-def _title(variant: str) -> str:
-    return VARIANTS[variant].title if variant in VARIANTS else variant
+def _name(row: str) -> str:
+    return VARIANTS[row].title if row in VARIANTS else row
 
 
-def _card(card: Card) -> dict[str, Any]:
-    highest = max((value for _, value in card.bars), default=1.0) or 1.0
-    return {
-        "title": card.title,
-        "subtitle": card.subtitle,
-        "bars": [
-            {
-                "name": _title(key),
-                "value": f"{value:.1f}",
-                "width": f"{100 * value / highest:.1f}",
-                "colour": method_colour(key)[0],
-            }
-            for key, value in card.bars
-        ],
-    }
+def _data(panels: Sequence[Panel]) -> str:
+    """What the page draws its charts from, as JSON."""
+    rows = dict.fromkeys(row for panel in panels for row in panel.curves)
+    styles = {row: [_name(row), *method_style(row)] for row in rows}
+    sizes = {max(panel.labels, default=0) + 1 for panel in panels}
+    colours = {size: [class_colour(label, size) for label in range(size)] for size in sorted(sizes)}
+    shown = [vars(panel) | {"classes": max(panel.labels, default=0) + 1} for panel in panels]
+    content = {"rows": styles, "colours": colours, "panels": shown}
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
 
 
-def _panel(panel: Panel) -> dict[str, Any]:
-    series = []
-    for one in panel.series:
-        colour, dash = method_colour(one.key)
-        series.append(
-            {"key": one.key, "name": one.name, "colour": colour, "dash": dash, "values": one.values}
-        )
-    return {
-        "title": panel.title,
-        "stream": panel.stream,
-        "domain": panel.domain,
-        "samples": panel.samples,
-        "labels": panel.labels,
-        "colours": [class_colour(label, panel.classes) for label in range(panel.classes)],
-        "series": series,
-    }
-
-
-def _section(section: Section) -> dict[str, Any]:
-    from markupsafe import Markup
-
-    return {
-        "id": section.id,
-        "title": section.title,
-        "short": section.short,
-        "text": section.text,
-        "explorer": section.explorer,
-        "claims": _board(section.claims) if section.claims else None,
-        "tables": [_table(table) for table in section.tables],
-        "figures": [{"title": figure.title, "svg": Markup(figure.svg)} for figure in section.figures],
-        "facts": section.facts,
-    }
-
-
-def _board(claims: Sequence[Claim]) -> dict[str, Any]:
-    subjects = list(dict.fromkeys(claim.subject for claim in claims))
-    found = {(claim.id, claim.subject): claim for claim in claims}
-    rows = []
-    for name, text in CLAIMS.items():
-        verdicts = []
-        for subject in subjects:
-            claim = found[name, subject]
-            sign, kind = _SIGNS[claim.verdict]
-            verdicts.append({"sign": sign, "kind": kind, "word": claim.verdict, "evidence": claim.evidence})
-        rows.append({"id": name, "text": text, "verdicts": verdicts})
-    return {"subjects": subjects, "rows": rows}
-
-
-def _table(table: Table) -> dict[str, Any]:
-    span = 1 if table.wide else 3
-    named = [
-        (name, span * len(list(part))) for name, part in groupby(column.group for column in table.columns)
-    ]
-    several = len({name for name, _ in named}) > 1
-    return {
-        "id": table.id,
-        "title": table.caption or table.title,
-        "heat": table.wide,
-        "columns": table.columns,
-        "groups": [{"title": name, "span": width} for name, width in named] if several else [],
-        "footnotes": table.footnotes,
-        "rows": [
-            {
-                "title": row.title,
-                "strong": row.variant == "note",
-                "entries": [_entry(entry, row.title) for entry in row.entries],
-            }
-            for row in table.rows
-        ],
-    }
-
-
-def _entry(entry: Entry, row: str) -> dict[str, Any]:
-    ours, paper = number(entry.ours), number(entry.paper)
-    return {
-        "ours": ours,
-        "paper": paper,
-        "difference": difference(entry),
-        "ours_short": "" if entry.ours is None else f"{entry.ours.mean:.1f}",
-        "tip": f"{row}: ours {ours}, the paper's {paper}, difference {difference(entry)}",
-        "ours_value": "" if entry.ours is None else f"{entry.ours.mean:.3f}",
-        "paper_value": "" if entry.paper is None else f"{entry.paper.mean:g}",
-        "difference_value": "" if entry.difference is None else f"{entry.difference:g}",
-        "best": entry.best,
-        "worse": entry.worse,
-        "note": entry.note,
-    }
+def _groups(table: Table) -> list[tuple[str, int]]:
+    """The headings over a table's columns and how many columns each spans; none where there is one only."""
+    found = [(name, len(list(part))) for name, part in groupby(column.group for column in table.columns)]
+    return found if len({name for name, _ in found}) > 1 else []

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..data import DATASETS
-from ..experiments.catalog import CORRELATED, TITLES, Experiment
-from ..experiments.paper import Number
-from .results import Coverage
+from ..experiments.catalog import DELTA, TITLES, Experiment, Point
+from .coverage import Coverage, comparable, coverage_text, domain_title, stream_title, usual
+from .paper_numbers import Number, paper_average
+from .scores import Score, Scores, Setup, average
 
-__all__ = [
-    "Column",
-    "Entry",
-    "Row",
-    "Table",
-    "coverage_text",
-    "domain_title",
-    "finish",
-    "stream_title",
-    "usual",
-]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: what its numbers are of, and the stream it stands under."""
-
-    title: str
-    group: str = ""
+__all__ = ["Column", "Entry", "Table", "in_paper_order", "make_tables"]
 
 
 @dataclass(frozen=True)
@@ -39,18 +21,18 @@ class Entry:
     Attributes:
         ours: What came out here.
         paper: What the paper says.
+        coverage: What ours is a mean over.
         best: The lowest of its column, to the digit that is printed.
         worse: Above Source's in the same column.
         note: The number of a footnote, 0 for none.
-        coverage: What ours is a mean over.
     """
 
     ours: Number | None = None
     paper: Number | None = None
+    coverage: Coverage | None = None
     best: bool = False
     worse: bool = False
     note: int = 0
-    coverage: Coverage | None = None
 
     @property
     def difference(self) -> float | None:
@@ -61,12 +43,20 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row: the variant, its name in this table, and one entry a column."""
+class Column:
+    """A column.
 
-    variant: str
+    Attributes:
+        title: What its numbers are of.
+        entries: By row.
+        group: The stream that the column stands under.
+        dataset: What the numbers are of; empty for an average over datasets.
+    """
+
     title: str
-    entries: tuple[Entry, ...]
+    entries: dict[str, Entry]
+    group: str = ""
+    dataset: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,99 +68,188 @@ class Table:
         title: What it shows.
         caption: Of which dataset, with which backbone, over which samples, domains and seeds.
         columns: Left to right.
-        rows: Top to bottom.
+        rows: Top to bottom, the name that this table gives to each variant.
         footnotes: What entries with a note are about.
-        wide: One column a domain: a heat map is the better picture.
+        wide: One column per domain: a heat map is the better picture.
     """
 
     id: str
     title: str
     caption: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: dict[str, str]
     footnotes: tuple[str, ...] = ()
     wide: bool = False
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is no number of ours in it."""
-        return all(entry.ours is None for row in self.rows for entry in row.entries)
+    def entries(self, row: str) -> list[Entry]:
+        """A row's entries, left to right."""
+        return [column.entries[row] for column in self.columns]
 
 
-def stream_title(stream: str, dataset: str | None = None) -> str:
-    """The heading over a stream's columns.
-
-    Example:
-        >>> stream_title("correlated"), stream_title("correlated", "harth"), stream_title("iid")
-        ('Temporally correlated', 'Real stream', 'Uniformly distributed (i.i.d.)')
-    """
-    if stream == "iid":
-        return "Uniformly distributed (i.i.d.)"
-    real = dataset is not None and CORRELATED.get(dataset) == "chronological"
-    return "Real stream" if real else "Temporally correlated"
-
-
-def domain_title(dataset: str, domain: str) -> str:
-    """A domain's name as a heading: a corruption in words, a user or a recording as it is called.
-
-    Example:
-        >>> domain_title("cifar10", "gaussian_noise"), domain_title("mnist", "dotted_line")
-        ('Gaussian', 'Dotted line')
-    """
-    if dataset in DATASETS and DATASETS[dataset].stream == "chronological":
-        return domain
-    words = domain.removesuffix("_noise").removesuffix("_blur").removesuffix("_transform")
-    words = words.removesuffix("_compression").replace("_", " ")
-    return "JPEG" if words == "jpeg" else words.capitalize()
+def make_tables(experiment: Experiment, scores: Scores) -> list[Table]:
+    """Every table of an experiment that there are results for, one per setup."""
+    makers: dict[str, Callable[[Experiment, Scores, str, dict[str, Setup]], Iterator[Table]]] = {
+        "table": _by_dataset,
+        "domains": _by_domain,
+        "source": _of_source,
+        "bars": _by_dataset,
+        "sweep": _by_point,
+    }
+    if experiment.kind not in makers:
+        return []
+    made = (makers[experiment.kind](experiment, scores, *group) for group in _groups(experiment, scores))
+    return [
+        table
+        for tables in made
+        for table in tables
+        if any(e.ours for c in table.columns for e in c.entries.values())
+    ]
 
 
-def coverage_text(dataset: str, coverage: Coverage, *, brief: bool = False) -> str:
-    """What a mean was taken over, where that is less than everything; else the seeds alone.
-
-    Args:
-        dataset: The domains are of.
-        coverage: Of the mean.
-        brief: Leave out the names of the domains and whether they were regenerated.
-
-    Example:
-        >>> coverage_text("cifar10", Coverage(500, ("fog", "frost"), (0, 1, 2)))
-        'first 500 samples of each domain, 2 of 15 domains (Fog, Frost), seeds 0–2'
-        >>> coverage_text("cifar10", Coverage(500, ("fog", "frost"), (0,), regenerated=True), brief=True)
-        'first 500 samples of each domain, 2 of 15 domains, seed 0'
-    """
-    words = ["regenerated"] if coverage.regenerated and not brief else []
-    if coverage.samples is not None:
-        words.append(f"first {coverage.samples:,} samples of each domain")
-    domains = [name for name in coverage.domains if name not in ("train", "test")]
-    whole = len(DATASETS[dataset].targets) if dataset in DATASETS else len(domains)
-    if domains and len(domains) < whole:
-        names = ", ".join(domain_title(dataset, name) for name in domains)
-        words.append(f"{len(domains)} of {whole} domains" + ("" if brief else f" ({names})"))
-    words.append(_seeds(coverage.seeds))
-    return ", ".join(words)
+def in_paper_order(dataset: str, scores: Iterable[Score | None]) -> list[str]:
+    """The domains that occur, as the paper orders them; users by name."""
+    names = {name for score in scores if score for name in score.coverage.domains}
+    order = DATASETS[dataset].targets if dataset in DATASETS else ()
+    return sorted(names, key=lambda name: (order.index(name) if name in order else -1, name))
 
 
-def usual(coverages: Sequence[Coverage]) -> Coverage:
-    """The coverage that most have; of several, the one over most domains."""
-    found = Counter(coverages)
-    most = max(found.values())
-    return max((c for c, n in found.items() if n == most), key=lambda c: (len(c.domains), str(c)))
+def _groups(experiment: Experiment, scores: Scores) -> list[tuple[str, dict[str, Setup]]]:
+    """Setups that differ alike from the paper's backbones share their tables: their name, and by dataset."""
+    alike: dict[str, dict[str, Setup]] = {}
+    for dataset in experiment.datasets:
+        for setup in scores.setups(dataset):
+            alike.setdefault(setup.besides, {})[dataset] = setup
+    named = []
+    for besides, setups in alike.items():
+        labels = {setup.label for setup in setups.values()}
+        named.append((labels.pop() if len(labels) == 1 else besides, setups))
+    return named
 
 
-def _seeds(seeds: Sequence[int]) -> str:
-    if len(seeds) == 1:
-        return f"seed {seeds[0]}"
-    if list(seeds) == list(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 2:
-        return f"seeds {seeds[0]}–{seeds[-1]}"
-    return "seeds " + ", ".join(map(str, seeds))
+def _entry(score: Score | None, paper: Number | None = None, domain: str | None = None) -> Entry:
+    """A score beside the paper's number: of one domain, or the mean over all."""
+    if score is None:
+        return Entry(None, paper)
+    return Entry(score.by_domain.get(domain) if domain else score.number, paper, score.coverage)
 
 
-def finish(
+def _by_dataset(
+    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
+) -> Iterator[Table]:
+    """One column per dataset and stream, and the average over datasets."""
+    rows, streams = experiment.rows, experiment.streams
+    names = [
+        name
+        for name, setup in setups.items()
+        if any(scores.of(setup.row(row, Point(stream))) for row in rows for stream in streams)
+    ]
+    known = tuple(names) == experiment.datasets and not any(s.data_options for s in setups.values())
+    columns: list[Column] = []
+    for stream in streams if names else ():
+        group = stream_title(stream, names[0])
+        own = [row for row in rows if experiment.has(row, stream)]
+        found = []
+        for name in names:
+            setup = setups[name]
+            scored = {row: scores.of(setup.row(row, Point(stream))) for row in own}
+            entries = {row: _entry(score, setup.paper(stream, row)) for row, score in scored.items()}
+            found.append(Column(TITLES[name], entries, group, name))
+        columns += found
+        if len(names) > 1:
+            papers = {row: paper_average(names, stream, row) if known else None for row in own}
+            means = {row: average([column.entries[row].ours for column in found]) for row in own}
+            columns.append(Column("Avg", {row: Entry(means[row], papers[row]) for row in own}, group))
+    yield _table(experiment, label, columns, rows)
+
+
+def _by_domain(
+    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
+) -> Iterator[Table]:
+    """One column per domain and their average; a table per stream, and one more for the ablation."""
+    for dataset, setup in setups.items():
+        more = experiment.ablations_of(dataset)
+        for stream in experiment.streams_of(dataset):
+            for rows in (experiment.rows, ("source", *more, "note") if more else ()):
+                wanted = [row for row in rows if experiment.has(row, stream)]
+                found = {row: scores.of(setup.row(row, Point(stream))) for row in wanted}
+                ablation = rows is not experiment.rows
+                own = [row for row in found if found[row] and (row in more or not ablation)]
+                if len(own) <= (0 if ablation else 1):
+                    continue
+                heading = stream_title(stream, dataset)
+                columns = [
+                    Column(
+                        domain_title(dataset, name) if name else "Avg",
+                        {
+                            row: _entry(score, setup.paper(stream, row, name), name)
+                            for row, score in found.items()
+                        },
+                        heading,
+                        dataset,
+                    )
+                    for name in [*in_paper_order(dataset, found.values()), None]
+                ]
+                subject = f"{TITLES[dataset]}, {heading[0].lower()}{heading[1:]}"
+                words = stream if experiment.datasets == (dataset,) else f"{dataset}-{stream}"
+                if ablation:
+                    subject, words = f"{subject}, ablation", f"{words}-ablation"
+                yield _table(experiment, label, columns, wanted, subject, words, wide=True)
+
+
+def _of_source(
+    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
+) -> Iterator[Table]:
+    """The source's own domain, then every target and their average."""
+    for dataset, setup in setups.items():
+        home = {row: scores.of(setup.row(row), source=True) for row in experiment.rows}
+        away = {row: scores.of(setup.row(row)) for row in experiment.rows}
+        if not any(home.values()):
+            continue
+        columns = [Column("Source domain", {row: _entry(score) for row, score in home.items()}, "", dataset)]
+        domains = in_paper_order(dataset, away.values())
+        for name in [*domains, None]:
+            known = name is None or len(domains) == 1
+            entries = {
+                row: _entry(score, setup.paper("correlated", row) if known else None, name)
+                for row, score in away.items()
+            }
+            columns.append(
+                Column(domain_title(dataset, name) if name else "Avg", entries, "Targets", dataset)
+            )
+        yield _table(experiment, label, columns, experiment.rows, TITLES[dataset], dataset)
+
+
+def _by_point(
+    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
+) -> Iterator[Table]:
+    """One column per point of a sweep; all are over what the point with least covers."""
+    for dataset, setup in setups.items():
+        found = [scores.of(setup.row("note", point)) for point in experiment.points]
+        covered = [score.coverage for score in found if score is not None]
+        over = min(covered, key=lambda coverage: (len(coverage.domains), len(coverage.seeds)), default=None)
+        whole = over is None or len(over.domains) == len(DATASETS[dataset].targets)
+        columns = []
+        for point in experiment.points:
+            default = point.batch_size == 64 and (point.stream == "iid" or point.delta == DELTA)
+            entries = {
+                row: _entry(
+                    scores.of(setup.row(row, point), over=over),
+                    setup.paper(point.stream, row) if whole and default else None,
+                )
+                for row in experiment.rows
+            }
+            columns.append(Column(point.label, entries, "", dataset))
+        fixed = ("source", "onda")  # they have one error for all sizes
+        measured = [any(e.ours for row, e in c.entries.items() if row not in fixed) for c in columns]
+        if sum(measured) >= 3:  # a sweep needs points beside those it shares with Table 1
+            yield _table(experiment, label, columns, experiment.rows, TITLES[dataset], dataset)
+
+
+def _table(
     experiment: Experiment,
     label: str,
     columns: Sequence[Column],
-    entries: dict[str, list[Entry]],
-    subjects: Sequence[str],
+    rows: Sequence[str],
     subject: str = "",
     suffix: str = "",
     *,
@@ -182,81 +261,54 @@ def finish(
         experiment: What it is a table of.
         label: The setup in words.
         columns: Left to right.
-        entries: One list a row, by variant.
-        subjects: The dataset of each column; empty for an average over datasets.
+        rows: Variants, top to bottom.
         subject: What the title adds about the table's dataset.
         suffix: What the id adds.
-        wide: Whether there is one column a domain.
+        wide: Whether there is one column per domain.
     """
     common: dict[str, Coverage] = {}
-    for name in dict.fromkeys(subjects):
-        column_entries = [
-            line[i] for line in entries.values() for i, own in enumerate(subjects) if own == name
-        ]
-        found = [entry.coverage for entry in column_entries if entry.coverage]
-        if name and found:
-            common[name] = usual(found)
-    footnotes: list[str] = []
-    rows = []
-    for row, line in entries.items():
-        marked = []
-        for i, entry in enumerate(line):
-            note = 0
-            shared = common.get(subjects[i])
-            if entry.ours and entry.coverage and shared and not _alike(entry.coverage, shared):
-                text = coverage_text(subjects[i], entry.coverage)
-                if text not in footnotes:
-                    footnotes.append(text)
-                note = footnotes.index(text) + 1
-            marked.append(
-                replace(
-                    entry,
-                    note=note,
-                    best=_is_best(entry, entries, i),
-                    worse=_is_worse(entry, entries, row, i),
-                )
-            )
-        rows.append(Row(row, experiment.label(row), tuple(marked)))
+    for name in dict.fromkeys(column.dataset for column in columns if column.dataset):
+        entries = [entry for column in columns if column.dataset == name for entry in column.entries.values()]
+        if covered := [entry.coverage for entry in entries if entry.coverage]:
+            common[name] = usual(covered)
+    texts = [
+        coverage_text(column.dataset, entry.coverage)
+        for row in rows
+        for column in columns
+        if (entry := column.entries.get(row, Entry())).coverage
+        and entry.ours
+        and not comparable(entry.coverage, common[column.dataset])
+    ]
+    footnotes = list(dict.fromkeys(texts))
     over = {name: coverage_text(name, coverage) for name, coverage in common.items()}
     if len(set(over.values())) > 1:
         over = {name: f"{TITLES[name]}: {text}" for name, text in over.items()}
-    caption = " · ".join(part for part in (subject, label, "; ".join(dict.fromkeys(over.values()))) if part)
-    slug = "-".join(part for part in (experiment.id, suffix, _slug(label)) if part)
-    return Table(slug, experiment.title, caption, tuple(columns), tuple(rows), tuple(footnotes), wide)
-
-
-def _alike(one: Coverage, other: Coverage) -> bool:
-    return (
-        one.samples == other.samples
-        and one.seeds == other.seeds
-        and (one.domains == other.domains or one.domains == ("test",) or other.domains == ("test",))
+    return Table(
+        "-".join(filter(None, (experiment.id, suffix, _slug(label)))),
+        experiment.title,
+        " · ".join(filter(None, (subject, label, "; ".join(dict.fromkeys(over.values()))))),
+        tuple(_marked(column, rows, footnotes, common.get(column.dataset)) for column in columns),
+        {row: experiment.label(row) for row in rows},
+        tuple(footnotes),
+        wide,
     )
 
 
-def _is_best(entry: Entry, entries: dict[str, list[Entry]], i: int) -> bool:
-    """Whether it is the lowest of its column; one that is over other samples than most is not compared."""
-    column = [line[i] for line in entries.values() if line[i].ours]
-    coverages = [other.coverage for other in column if other.coverage]
+def _marked(column: Column, rows: Sequence[str], footnotes: list[str], common: Coverage | None) -> Column:
+    """Mark the lowest of a column, what is above Source over the same samples, and what has a footnote."""
+    entries = {row: column.entries.get(row, Entry()) for row in rows}
+    coverages = [entry.coverage for entry in entries.values() if entry.ours and entry.coverage]
     shared = usual(coverages) if coverages else None
-    values = [round(other.ours.mean, 1) for other in column if other.ours and _comparable(other, shared)]
-    return (
-        entry.ours is not None
-        and _comparable(entry, shared)
-        and len(values) > 1
-        and round(entry.ours.mean, 1) == min(values)
-    )
-
-
-def _is_worse(entry: Entry, entries: dict[str, list[Entry]], row: str, i: int) -> bool:
-    """Whether it is above Source, where both are over the same samples."""
-    source = entries["source"][i] if "source" in entries else Entry(None)
-    if entry.ours is None or source.ours is None or row == "source":
-        return False
-    return _comparable(entry, source.coverage) and round(entry.ours.mean, 1) > round(source.ours.mean, 1)
-
-
-def _comparable(entry: Entry, coverage: Coverage | None) -> bool:
-    return entry.coverage is None or coverage is None or _alike(entry.coverage, coverage)
+    means = {row: round(entry.ours.mean, 1) for row, entry in entries.items() if entry.ours}
+    lowest = [mean for row, mean in means.items() if comparable(entries[row].coverage, shared)]
+    for row, mean in means.items():
+        own = entries[row].coverage
+        worse = "source" in means and mean > means["source"] and comparable(own, entries["source"].coverage)
+        best = len(lowest) > 1 and mean == min(lowest) and comparable(own, shared)
+        text = coverage_text(column.dataset, own) if own else ""
+        note = 0 if comparable(own, common) else footnotes.index(text) + 1
+        entries[row] = replace(entries[row], best=best, worse=worse, note=note)
+    return replace(column, entries=entries)
 
 
 def _slug(text: str) -> str:

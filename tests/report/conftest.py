@@ -8,8 +8,8 @@ import pytest
 
 from note_tta.experiments.catalog import EXPERIMENTS
 from note_tta.experiments.cell import Cell
-from note_tta.experiments.paper import paper_number
 from note_tta.experiments.store import STRETCHES, Record
+from note_tta.report.paper_numbers import paper_number
 
 TARGETS = {
     "cifar10": ("gaussian_noise", "fog", "jpeg_compression"),

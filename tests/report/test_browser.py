@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from note_tta.report.build import report_page
-from note_tta.report.contents import make_report
+from note_tta.report.build import make_report
+from note_tta.report.page import report_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -60,7 +60,7 @@ def test_it_renders(opened):
     assert opened.title == "Results beside the paper's"
     assert opened.execute_script("return document.querySelectorAll('table.numbers').length") > 5
     heights = opened.execute_script(
-        "const all = [...document.querySelectorAll('figure svg, #chart svg')];"
+        "const all = [...document.querySelectorAll('figure svg, #chart canvas')];"
         "return all.map(s => s.getBoundingClientRect().height)"
     )
     assert len(heights) >= 5
@@ -88,19 +88,31 @@ def test_a_click_on_a_heading_sorts_and_a_second_turns_it_round(opened):
 
 
 def test_methods_are_toggled(opened):
-    lines = "return document.querySelectorAll('#chart polyline[data-method=tent]').length"
-    assert opened.execute_script(lines) == 1
+    canvas = "return document.querySelector('#chart canvas').toDataURL()"
+    before = opened.execute_script(canvas)
     button = opened.find_element("css selector", "#toggles button[data-method=tent]")
     opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
     button.click()
-    assert opened.execute_script(lines) == 0
+    assert opened.execute_script(canvas) != before
     assert button.get_attribute("aria-pressed") == "false"
     button.click()
-    assert opened.execute_script(lines) == 1
+    assert opened.execute_script(canvas) == before
+    assert button.get_attribute("aria-pressed") == "true"
+
+
+def test_the_pointer_tells_each_methods_error(opened):
+    final = "return document.querySelector('#toggles [data-method=note] b').textContent"
+    before = opened.execute_script(final)
+    opened.execute_script("""const over = document.querySelector('#chart .u-over');
+        const box = over.getBoundingClientRect();
+        over.dispatchEvent(new MouseEvent('mousemove',
+            {clientX: box.left + 5, clientY: box.top + 5, bubbles: true}))""")
+    opened.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert opened.execute_script(final) != before
 
 
 def test_streams_are_chosen(opened):
-    runs = "return document.querySelectorAll('#chart rect.run').length"
+    runs = "return document.querySelectorAll('#strip i').length"
     correlated = opened.execute_script(runs)
     opened.execute_script(
         "const select = document.getElementById('choose-stream');"
@@ -139,7 +151,8 @@ def test_it_fits_a_phone(browser, address):
         assert browser.execute_script("return innerWidth") == 390
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
         wide = browser.execute_script(
-            "return [...document.querySelectorAll('main, main > section, .block, .card, figure, .explorer')]"
+            "const parts = 'main, main > section, .block, .card, figure, .explorer, .verdicts > div, #strip';"
+            "return [...document.querySelectorAll(parts)]"
             ".filter(e => e.getBoundingClientRect().right > 391).length"
         )
         assert wide == 0

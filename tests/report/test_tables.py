@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from note_tta.experiments.catalog import EXPERIMENTS
-from note_tta.experiments.paper import Number
-from note_tta.report.layouts import make_tables
-from note_tta.report.results import Results
+from note_tta.report.paper_numbers import Number
+from note_tta.report.scores import Scores
+from note_tta.report.tables import make_tables
 
 METHODS = ["Source", "BN Stats", "ONDA", "PL", "TENT", "LAME", "CoTTA", "NOTE"]
 CORRUPTED = ["CIFAR10-C", "CIFAR100-C", "ImageNet-C", "Avg"]
@@ -38,12 +38,12 @@ LAYOUT = {
 
 @pytest.fixture(scope="module")
 def tables(everything):
-    results = Results(everything)
-    return {table.id: table for e in EXPERIMENTS.values() for table in make_tables(e, results)}
+    scores = Scores(everything)
+    return {table.id: table for e in EXPERIMENTS.values() for table in make_tables(e, scores)}
 
 
 def row(table, title):
-    return next(row for row in table.rows if row.title == title).entries
+    return table.entries(next(row for row, name in table.rows.items() if name == title))
 
 
 def short(cell):
@@ -53,7 +53,7 @@ def short(cell):
 @pytest.mark.parametrize("name", LAYOUT)
 def test_rows_and_columns_are_the_papers(tables, name):
     rows, columns = LAYOUT[name]
-    assert [row.title for row in tables[name].rows] == rows
+    assert list(tables[name].rows.values()) == rows
     assert [column.title for column in tables[name].columns] == columns
 
 
@@ -63,8 +63,8 @@ def test_the_points_of_a_sweep_are_over_the_same_domains(fakes):
     few = {"cifar10": ["gaussian_noise", "fog"]}
     swept = fakes.cells("figure5a", datasets=["cifar10"], seeds=(0,), rows=["note"], targets=few)
     cells = list(dict.fromkeys(wide + swept))
-    results = Results([fakes.record(cell, levels[cell.stream.domain]) for cell in cells])
-    (table,) = make_tables(EXPERIMENTS["figure5a"], results)
+    scores = Scores([fakes.record(cell, levels[cell.stream.domain]) for cell in cells])
+    (table,) = make_tables(EXPERIMENTS["figure5a"], scores)
     assert [entry.ours.mean for entry in row(table, "NOTE")] == [15.0] * 6
     assert [entry.paper for entry in row(table, "NOTE")] == [None] * 6
     assert row(table, "Source")[2].ours.mean == 15.0
@@ -92,29 +92,29 @@ def test_where_the_paper_has_no_number_there_is_none(tables):
 
 def test_the_papers_numbers_do_not_stand_beside_data_that_was_opened_otherwise(fakes):
     cells = fakes.cells("table1", seeds=(0,), data_options=(("severity", 3),))
-    (table,) = make_tables(EXPERIMENTS["table1"], Results(map(fakes.record, cells)))
+    (table,) = make_tables(EXPERIMENTS["table1"], Scores(map(fakes.record, cells)))
     assert "severity 3" in table.caption
-    assert not any(entry.paper for line in table.rows for entry in line.entries)
+    assert not any(entry.paper for column in table.columns for entry in column.entries.values())
 
 
 def test_the_lowest_is_marked_and_so_is_worse_than_source(tables):
     table = tables["table1"]
-    best = [r.title for r in table.rows if r.entries[0].best]
-    worse = [r.title for r in table.rows if r.entries[0].worse]
-    assert best == ["NOTE"]
-    assert worse == ["BN Stats", "ONDA", "PL", "TENT", "CoTTA"]
+    first = table.columns[0].entries
+    assert [row for row, entry in first.items() if entry.best] == ["note"]
+    worse = [row for row, entry in first.items() if entry.worse]
+    assert worse == ["bn_stats", "onda", "pl", "tent", "cotta"]
 
 
 def test_ties_to_the_printed_digit_are_both_lowest_and_not_worse(fakes):
     cells = fakes.cells("table2", datasets=["kitti"], seeds=(0,))
-    results = Results([fakes.record(c, 10.02 if c.method == "lame" else 10.0) for c in cells])
-    (table,) = make_tables(EXPERIMENTS["table2"], results)
-    assert all(r.entries[0].best and not r.entries[0].worse for r in table.rows)
+    scores = Scores([fakes.record(c, 10.02 if c.method == "lame" else 10.0) for c in cells])
+    (table,) = make_tables(EXPERIMENTS["table2"], scores)
+    assert all(entry.best and not entry.worse for entry in table.columns[0].entries.values())
 
 
 def test_a_smaller_run_says_so_in_its_title(fakes):
     records = fakes.records("table1", datasets=["cifar10"], samples=500, model="resnet20", seeds=(0, 1, 2))
-    (table,) = make_tables(EXPERIMENTS["table1"], Results(records))
+    (table,) = make_tables(EXPERIMENTS["table1"], Scores(records))
     assert table.caption == (
         "resnet20 · first 500 samples of each domain, 3 of 15 domains (Fog, Gaussian, JPEG), seeds 0–2"
     )
@@ -125,7 +125,7 @@ def test_a_smaller_run_says_so_in_its_title(fakes):
 def test_a_row_measured_on_less_has_a_footnote(fakes):
     cells = fakes.cells("table1", datasets=["cifar10"], seeds=(0,))
     cells = [short(c) if c.method == "cotta" else c for c in cells]
-    (table,) = make_tables(EXPERIMENTS["table1"], Results(map(fakes.record, cells)))
+    (table,) = make_tables(EXPERIMENTS["table1"], Scores(map(fakes.record, cells)))
     assert row(table, "CoTTA")[0].note == 1
     assert row(table, "NOTE")[0].note == 0
     assert table.footnotes[0].startswith("first 2,000 samples of each domain")
@@ -137,7 +137,7 @@ def test_a_row_measured_on_less_is_neither_the_lowest_nor_worse_than_source(fake
     cut = [short(c) for c in cells if c.method == "cotta"]
     whole = [fakes.record(c) for c in cells if c.method != "cotta"]
     records = [*whole, *(fakes.record(c, error) for c in cut)]
-    (table,) = make_tables(EXPERIMENTS["table1"], Results(records))
+    (table,) = make_tables(EXPERIMENTS["table1"], Scores(records))
     assert not row(table, "CoTTA")[0].best and not row(table, "CoTTA")[0].worse
     assert row(table, "NOTE")[0].best and row(table, "TENT")[0].worse
 
@@ -145,13 +145,13 @@ def test_a_row_measured_on_less_is_neither_the_lowest_nor_worse_than_source(fake
 def test_no_average_over_datasets_that_are_not_all_there(fakes):
     cells = fakes.cells("table2", datasets=["kitti", "harth"], seeds=(0,))
     cells = [c for c in cells if not (c.stream.dataset == "harth" and c.method == "pl")]
-    (table,) = make_tables(EXPERIMENTS["table2"], Results(map(fakes.record, cells)))
+    (table,) = make_tables(EXPERIMENTS["table2"], Scores(map(fakes.record, cells)))
     assert row(table, "PL")[2].ours is None
     assert row(table, "NOTE")[2].ours is not None
     assert row(table, "NOTE")[2].paper is None
 
 
 def test_a_sweep_is_not_made_of_table_1_alone(fakes):
-    results = Results(fakes.records("table1", datasets=["cifar10"]))
-    assert make_tables(EXPERIMENTS["figure5a"], results) == []
-    assert make_tables(EXPERIMENTS["figure5b"], results) == []
+    scores = Scores(fakes.records("table1", datasets=["cifar10"]))
+    assert make_tables(EXPERIMENTS["figure5a"], scores) == []
+    assert make_tables(EXPERIMENTS["figure5b"], scores) == []

@@ -64,22 +64,23 @@
   });
 
   // The explorer: choose a stream, see each method's error so far over the classes that came by.
-  const panels = data.panels;
+  const { panels, rows, colours } = data;
   if (!panels.length) return;
   const levels = [["title", "Data"], ["stream", "Stream"], ["domain", "Domain"]];
-  const chosen = { title: panels[0].title, stream: panels[0].stream, domain: panels[0].domain };
+  const chosen = { ...panels[0] };
   const hidden = new Set();
-  const element = (name, attributes = {}, text = "") => {
+  const [choices, toggles, chart, strip] = ["choices", "toggles", "chart", "strip"].map((id) => document.getElementById(id));
+  let plot = null;
+
+  function element(name, attributes = {}, text = "") {
     const node = document.createElement(name);
     Object.entries(attributes).forEach(([key, value]) => node.setAttribute(key, value));
     node.textContent = text;
     return node;
-  };
-  const escape = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
+  }
 
   function choose() {
-    const box = document.getElementById("choices");
-    box.replaceChildren();
+    choices.replaceChildren();
     let left = panels;
     levels.forEach(([level, name]) => {
       const values = [...new Set(left.map((panel) => panel[level]))];
@@ -89,55 +90,76 @@
       values.forEach((value) => select.append(element("option", value === chosen[level] ? { selected: "" } : {}, value)));
       select.addEventListener("change", () => { chosen[level] = select.value; choose(); });
       label.append(select);
-      box.append(label);
+      choices.append(label);
       left = left.filter((panel) => panel[level] === chosen[level]);
     });
-    toggles(left[0]);
-    draw(left[0]);
+    show(left[0]);
   }
 
-  function toggles(panel) {
-    const box = document.getElementById("toggles");
-    box.replaceChildren();
-    panel.series.forEach((series) => {
-      const button = element("button", { type: "button", "data-method": series.key, "aria-pressed": String(!hidden.has(series.key)) });
-      button.innerHTML = `<svg viewBox="0 0 24 8"><line x1="0" x2="24" y1="4" y2="4" stroke="${series.colour}" stroke-width="3" stroke-dasharray="${series.dash}"/></svg>${escape(series.name)}`;
+  // A button per method: it hides and shows the line, and tells its value under the pointer.
+  function show(panel) {
+    const keys = Object.keys(panel.curves);
+    const points = panel.curves[keys[0]].length;
+    const x = Array.from({ length: points }, (_, i) => Math.round((i + 1) * panel.samples / points));
+    const values = keys.map((key) => {
+      const [name, colour, dash] = rows[key];
+      const button = element("button", { type: "button", "data-method": key, "aria-pressed": String(!hidden.has(key)) }, name);
+      button.style.setProperty("--colour", colour);
+      button.classList.toggle("dashed", dash.length > 0);
       button.addEventListener("click", () => {
-        if (!hidden.delete(series.key)) hidden.add(series.key);
-        button.setAttribute("aria-pressed", String(!hidden.has(series.key)));
-        draw(panel);
+        if (!hidden.delete(key)) hidden.add(key);
+        button.setAttribute("aria-pressed", String(!hidden.has(key)));
+        plot.setSeries(keys.indexOf(key) + 1, { show: !hidden.has(key) });
       });
-      box.append(button);
+      return button.appendChild(element("b"));
     });
+    toggles.replaceChildren(...values.map((value) => value.parentElement));
+    const tell = (u) => values.forEach((value, i) => {
+      value.textContent = ` ${panel.curves[keys[i]][u.cursor.idx ?? points - 1].toFixed(1)}`;
+    });
+    const colour = (name) => () => getComputedStyle(root).getPropertyValue(name);
+    const top = (u) => {
+      const shown = keys.filter((key) => !hidden.has(key)).flatMap((key) => panel.curves[key].slice(3));
+      return [0, Math.min(100, 10 * Math.ceil(Math.max(10, ...shown) / 10))];
+    };
+    const options = {
+      width: chart.clientWidth,
+      height: chart.clientWidth < 560 ? 300 : 380,
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false } },
+      scales: { x: { time: false, range: [0, panel.samples] }, y: { range: top } },
+      axes: [
+        { stroke: colour("--dim"), grid: { show: false }, ticks: { stroke: colour("--line") }, label: "samples in order of arrival", labelSize: 22 },
+        { stroke: colour("--dim"), grid: { stroke: colour("--line") }, ticks: { show: false }, size: 48, values: (_, ticks) => ticks.map((tick) => `${tick} %`) },
+      ],
+      series: [{}, ...keys.map((key) => ({
+        label: rows[key][0], stroke: rows[key][1], dash: rows[key][2], show: !hidden.has(key),
+        width: key === "note" ? 3.2 : 1.8, points: { show: false },
+      }))],
+      hooks: { setCursor: [tell], ready: [tell], draw: [place] },
+    };
+    plot?.destroy();
+    strip.replaceChildren(...runs(panel));
+    plot = new uPlot(options, [x, ...keys.map((key) => panel.curves[key])], chart);
   }
 
-  function draw(panel) {
-    const narrow = document.getElementById("chart").clientWidth < 560;
-    const width = narrow ? 380 : 960, height = narrow ? 320 : 400;
-    const left = 42, right = width - 12, top = 12, bottom = height - 62;
-    const shown = panel.series.filter((series) => !hidden.has(series.key));
-    const highest = Math.max(10, ...shown.flatMap((series) => series.values.slice(3)));
-    const step = highest > 50 ? 20 : 10;
-    const high = Math.min(100, Math.ceil(highest / step) * step);
-    const y = (value) => bottom - (bottom - top) * Math.min(value, high) / high;
-    const parts = [];
-    for (let tick = 0; tick <= high; tick += step) {
-      parts.push(`<line x1="${left}" x2="${right}" y1="${y(tick)}" y2="${y(tick)}" stroke="var(--line)"/>`);
-      parts.push(`<text x="${left - 8}" y="${y(tick) + 4}" text-anchor="end" fill="var(--dim)">${tick}</text>`);
-    }
-    shown.forEach((series) => {
-      const points = series.values.map((value, i) => `${(left + (right - left) * i / (series.values.length - 1 || 1)).toFixed(1)},${y(value).toFixed(1)}`);
-      parts.push(`<polyline data-method="${series.key}" points="${points.join(" ")}" fill="none" stroke="${series.colour}" stroke-width="${series.key === "note" ? 3.2 : 1.9}" stroke-dasharray="${series.dash}" stroke-linejoin="round"><title>${escape(series.name)}: ${series.values.at(-1)} %</title></polyline>`);
-    });
-    const size = (right - left) / panel.labels.length;
+  // The classes that came by, a coloured stretch per run, as wide as the chart above.
+  function runs(panel) {
+    const stretches = [];
     for (let start = 0, end = 0; start < panel.labels.length; start = end) {
       while (end < panel.labels.length && panel.labels[end] === panel.labels[start]) end += 1;
-      parts.push(`<rect class="run" shape-rendering="crispEdges" x="${(left + start * size).toFixed(2)}" y="${bottom + 12}" width="${((end - start) * size).toFixed(2)}" height="18" fill="${panel.colours[panel.labels[start]]}"/>`);
+      stretches.push(element("i", { style: `flex:${end - start};background:${colours[panel.classes][panel.labels[start]]}` }));
     }
-    const base = bottom + 48;
-    parts.push(`<text x="${left}" y="${base}" fill="var(--dim)">1</text><text x="${(left + right) / 2}" y="${base}" text-anchor="middle" fill="var(--dim)">${narrow ? "error so far (%)" : "samples in order of arrival · error so far (%)"}</text><text x="${right}" y="${base}" text-anchor="end" fill="var(--dim)">${panel.samples.toLocaleString("en")}</text>`);
-    document.getElementById("chart").innerHTML = `<svg viewBox="0 0 ${width} ${height}" role="img" aria-label="Cumulative error of each method over the stream">${parts.join("")}</svg>`;
+    return stretches;
   }
+
+  function place(u) {
+    const ratio = devicePixelRatio || 1;
+    strip.style.marginLeft = `${u.bbox.left / ratio}px`;
+    strip.style.width = `${u.bbox.width / ratio}px`;
+  }
+
   choose();
-  addEventListener("resize", choose);
+  addEventListener("resize", () => plot.setSize({ width: chart.clientWidth, height: plot.height }));
+  document.getElementById("theme").addEventListener("click", () => plot.redraw());
 })();

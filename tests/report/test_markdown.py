@@ -3,14 +3,15 @@ import re
 import pytest
 
 from note_tta.experiments.catalog import EXPERIMENTS
-from note_tta.report.layouts import make_tables
-from note_tta.report.results import Results
-from note_tta.report.text import latex, markdown
+from note_tta.report.latex import latex
+from note_tta.report.markdown import markdown
+from note_tta.report.scores import Scores
+from note_tta.report.tables import make_tables
 
 
 @pytest.fixture(scope="module")
 def table(everything):
-    return make_tables(EXPERIMENTS["table1"], Results(everything))[0]
+    return make_tables(EXPERIMENTS["table1"], Scores(everything))[0]
 
 
 def test_markdown_has_ours_the_papers_and_the_difference(table):

@@ -4,7 +4,7 @@ import pytest
 
 from note_tta.data.corruptions.names import CORRUPTIONS, MNIST_CORRUPTIONS
 from note_tta.experiments.catalog import VARIANTS
-from note_tta.experiments.paper import Number, paper_average, paper_number
+from note_tta.report.paper_numbers import Number, paper_average, paper_number
 
 METHODS = ["source", "bn_stats", "onda", "pl", "tent", "lame", "cotta", "note"]
 ABLATION = ["source", "iabn", "pbrs", "iabn_rs", "note", "iabn_star", "iabn_star_pbrs"]
@@ -68,6 +68,6 @@ def test_what_the_text_has_lost_is_absent():
 
 
 def test_rows_are_those_of_the_catalog():
-    from note_tta.experiments.paper import _numbers
+    from note_tta.report.paper_numbers import _numbers
 
     assert {row for _, _, row, _ in _numbers()} <= set(VARIANTS)

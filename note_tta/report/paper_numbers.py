@@ -12,14 +12,13 @@ and ExtraSensory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..data import DATASETS
 
-__all__ = ["Number", "StreamName", "paper_average", "paper_number"]
-
-StreamName = Literal["correlated", "iid"]
+__all__ = ["Number", "paper_average", "paper_number"]
 
 # Tables 1, 2 and 3 and the IABN* table: columns are datasets, then the average the paper prints.
 _MAIN = {
@@ -147,14 +146,14 @@ def paper_number(dataset: str, stream: str, variant: str, domain: str | None = N
     return _numbers().get((dataset, stream, variant, domain))
 
 
-def paper_average(datasets: tuple[str, ...], stream: str, variant: str) -> Number | None:
+def paper_average(datasets: Sequence[str], stream: str, variant: str) -> Number | None:
     """Return the average over datasets that the paper prints at the end of a table's row.
 
     Example:
         >>> paper_average(("kitti", "harth", "extrasensory"), "correlated", "note")
         Number(mean=35.8, std=None)
     """
-    return _averages().get((datasets, stream, variant))
+    return _averages().get((tuple(datasets), stream, variant))
 
 
 @cache

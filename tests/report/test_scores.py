@@ -1,45 +1,46 @@
+from dataclasses import replace
 from statistics import pstdev
 
 import pytest
 
 from note_tta.experiments.catalog import Point
-from note_tta.experiments.paper import Number
-from note_tta.report.results import Results, Setup, average
+from note_tta.report.paper_numbers import Number
+from note_tta.report.scores import Scores, Setup, average
 
-SETUP = Setup("resnet18")
+SETUP = Setup("cifar10", "resnet18")
 
 
 def scored(fakes, errors, **fixed):
-    """A Results whose NOTE row on CIFAR10-C has the errors `{(domain, seed): error}`."""
+    """Scores whose NOTE row on CIFAR10-C has the errors `{(domain, seed): error}`."""
     domains, seeds = sorted({d for d, _ in errors}), sorted({s for _, s in errors})
     targets = {"cifar10": domains}
     cells = fakes.cells("table1", datasets=["cifar10"], targets=targets, seeds=seeds, rows=["note"], **fixed)
     kept = {c: errors.get((c.stream.domain, c.stream.seed)) for c in cells if c.stream.order == "dirichlet"}
-    return Results([fakes.record(c, error) for c, error in kept.items() if error])
+    return Scores([fakes.record(c, error) for c, error in kept.items() if error])
 
 
 def test_mean_over_domains_and_spread_over_seeds(fakes):
-    results = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 20.0, ("fog", 1): 14.0, ("snow", 1): 24.0})
-    score = results.score("cifar10", SETUP, "note")
+    scores = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 20.0, ("fog", 1): 14.0, ("snow", 1): 24.0})
+    score = scores.of(SETUP.row("note"))
     assert score.number == Number(17.0, pstdev([15.0, 19.0]))
     assert score.by_domain["fog"] == Number(12.0, 2.0)
     assert score.coverage == (None, ("fog", "snow"), (0, 1), False)
 
 
 def test_one_seed_has_no_spread(fakes):
-    assert scored(fakes, {("fog", 0): 10.0}).score("cifar10", SETUP, "note").number == Number(10.0, None)
+    assert scored(fakes, {("fog", 0): 10.0}).of(SETUP.row("note")).number == Number(10.0, None)
 
 
 def test_a_seed_that_a_stopped_run_left_behind_does_not_count(fakes):
-    results = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 20.0, ("fog", 1): 90.0})
-    score = results.score("cifar10", SETUP, "note")
+    scores = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 20.0, ("fog", 1): 90.0})
+    score = scores.of(SETUP.row("note"))
     assert score.number == Number(15.0, None)
     assert score.coverage.seeds == (0,)
 
 
 def test_only_common_domains_are_averaged_where_seeds_differ(fakes):
-    results = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 50.0, ("fog", 1): 20.0, ("frost", 1): 90.0})
-    score = results.score("cifar10", SETUP, "note")
+    scores = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 50.0, ("fog", 1): 20.0, ("frost", 1): 90.0})
+    score = scores.of(SETUP.row("note"))
     assert score.coverage.domains == ("fog",)
     assert score.number.mean == 15.0
 
@@ -47,8 +48,8 @@ def test_only_common_domains_are_averaged_where_seeds_differ(fakes):
 def test_the_longest_run_of_a_row_is_taken(fakes):
     cells = fakes.cells("table1", datasets=["cifar10"], seeds=(0,), rows=["note"])
     short = fakes.cells("table1", datasets=["cifar10"], seeds=(0,), rows=["note"], samples=100)
-    results = Results([fakes.record(c, 10.0) for c in cells] + [fakes.record(c, 99.0) for c in short])
-    assert results.score("cifar10", SETUP, "note").number.mean == 10.0
+    scores = Scores([fakes.record(c, 10.0) for c in cells] + [fakes.record(c, 99.0) for c in short])
+    assert scores.of(SETUP.row("note")).number.mean == 10.0
 
 
 def compared(fakes, *runs):
@@ -64,7 +65,7 @@ def compared(fakes, *runs):
             samples=samples,
         )
         records += [fakes.record(cell, error) for cell in cells]
-    pair = Results(records).pair("cifar10", SETUP, ("note", Point()), ("source", Point()))
+    pair = Scores(records).pair(SETUP.row("note"), SETUP.row("source"))
     return pair and tuple((score.number.mean, score.coverage[:3]) for score in pair)
 
 
@@ -103,50 +104,46 @@ def test_rows_that_share_nothing_are_not_compared(fakes):
 
 
 def test_other_backbones_do_not_mix(fakes):
-    results = Results(
+    scores = Scores(
         [fakes.record(c, 10.0) for c in fakes.cells("table1", datasets=["cifar10"], rows=["note"])]
         + [
             fakes.record(c, 90.0)
             for c in fakes.cells("table1", datasets=["cifar10"], rows=["note"], width=16)
         ]
     )
-    assert results.setups("cifar10") == [SETUP, Setup("resnet18", 16)]
-    assert results.score("cifar10", SETUP, "note").number.mean == 10.0
-    assert results.score("cifar10", Setup("resnet18", 16), "note").number.mean == 90.0
+    assert scores.setups("cifar10") == [SETUP, Setup("cifar10", "resnet18", 16)]
+    assert scores.of(SETUP.row("note")).number.mean == 10.0
+    assert scores.of(Setup("cifar10", "resnet18", 16).row("note")).number.mean == 90.0
 
 
 def test_streams_and_options_are_told_apart(fakes):
-    results = Results(fakes.records("figure5a", "figure5b", "table3", seeds=(0,)))
+    scores = Scores(fakes.records("figure5a", "figure5b", "table3", seeds=(0,)))
     numbers = {
-        results.score("cifar10", SETUP, "note", point).number.mean
+        scores.of(SETUP.row("note", point)).number.mean
         for point in (Point(), Point("iid"), Point(delta=10.0), Point(batch_size=16))
     }
     assert len(numbers) == 4
-    assert results.score("cifar10", SETUP, "iabn_rs").number != results.score("cifar10", SETUP, "note").number
+    assert scores.of(SETUP.row("iabn_rs")).number != scores.of(SETUP.row("note")).number
 
 
 def test_source_domain_is_apart_from_the_targets(fakes):
-    results = Results(fakes.records("table-source", datasets=["hapt"]))
-    setup = Setup("sensor_cnn4")
-    assert results.score("hapt", setup, "source").coverage.domains == ("user22", "user23")
-    assert results.score("hapt", setup, "source", source=True).coverage.domains == ("test",)
+    scores = Scores(fakes.records("table-source", datasets=["hapt"]))
+    setup = Setup("hapt", "sensor_cnn4")
+    assert scores.of(setup.row("source")).coverage.domains == ("user22", "user23")
+    assert scores.of(setup.row("source"), source=True).coverage.domains == ("test",)
 
 
 def test_rows_of_no_experiment_are_listed(fakes):
-    from dataclasses import replace
-
     known = fakes.cells("table1", datasets=["cifar10"], seeds=(0,), rows=["note"])
     odd = [replace(cell, method_options=(("weight_decay", 0.0005),)) for cell in known]
     more = fakes.cells("table1", datasets=["cifar10"], seeds=(1,), rows=["note"])
     records = [fakes.record(cell, 20.0) for cell in known] + [fakes.record(cell, 90.0) for cell in more]
-    found = Results(records + [fakes.record(cell, 21.0) for cell in odd]).others()
+    found = Scores(records + [fakes.record(cell, 21.0) for cell in odd]).others()
     assert [other.row.method_options for other in found] == [(("weight_decay", 0.0005),)] * 2
     assert [(other.score.number.mean, other.plain.number.mean) for other in found] == [(21.0, 20.0)] * 2
 
 
 def test_rows_of_no_experiment_come_in_the_order_of_their_options(fakes):
-    from dataclasses import replace
-
     (cell,) = fakes.cells("figure-realtime", datasets=["hapt"], seeds=(0,), rows=["note"])[:1]
     settings = [
         {"lr": 0.5},
@@ -155,21 +152,21 @@ def test_rows_of_no_experiment_come_in_the_order_of_their_options(fakes):
         {"momentum": 0.5, "reach": 9},
     ]
     odd = [replace(cell, method_options=tuple(sorted(one.items()))) for one in settings]
-    found = Results([fakes.record(one, 20.0) for one in reversed(odd)]).others()
+    found = Scores([fakes.record(one, 20.0) for one in reversed(odd)]).others()
     assert [dict(other.row.method_options) for other in found] == settings
 
 
 @pytest.mark.parametrize(
     ("setup", "label"),
     [
-        (Setup("resnet18"), ""),
-        (Setup("resnet20"), "resnet20"),
-        (Setup("resnet18", 16), "resnet18, width 16"),
-        (Setup("resnet18", None, "", (("severity", 3),)), "severity 3"),
+        (Setup("cifar10", "resnet18"), ""),
+        (Setup("cifar10", "resnet20"), "resnet20"),
+        (Setup("cifar10", "resnet18", 16), "resnet18, width 16"),
+        (Setup("cifar10", "resnet18", None, "", (("severity", 3),)), "severity 3"),
     ],
 )
 def test_setup_in_words(setup, label):
-    assert setup.label("cifar10") == label
+    assert setup.label == label
 
 
 def test_average_needs_every_number():
@@ -178,8 +175,24 @@ def test_average_needs_every_number():
     assert average([]) is None
 
 
+def test_a_stream_over_several_domains_counts_for_each(fakes):
+    cells = fakes.cells("table1", datasets=["cifar10"], seeds=(0, 1), rows=["note"])
+    practical = [
+        replace(cell, stream=replace(cell.stream, domain="fog+snow", protocol="practical"))
+        for cell in cells
+        if cell.stream.domain == "fog" and cell.stream.order == "dirichlet"
+    ]
+    records = [fakes.record(cell, 30.0 + cell.stream.seed) for cell in practical]
+    for record in records:
+        record.result["visits"] = {"fog": [10.0, 14.0], "snow": [40.0 + record.job.stream.seed, 44.0]}
+    score = Scores(records).of(practical[0].row())
+    assert score.coverage[:3] == (None, ("fog", "snow"), (0, 1))
+    assert score.by_domain == {"fog": Number(12.0, 0.0), "snow": Number(42.25, 0.25)}
+    assert score.number.mean == pytest.approx(27.125)
+
+
 def test_a_regenerated_dataset_is_called_so(fakes):
-    records = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 20.0}).score("cifar10", SETUP, "note").records
+    records = scored(fakes, {("fog", 0): 10.0, ("snow", 0): 20.0}).of(SETUP.row("note")).records
     records["fog"][0].provenance["data"]["origin"] = "regenerated"
-    again = Results([record for seeds in records.values() for record in seeds.values()])
-    assert again.score("cifar10", SETUP, "note").coverage.regenerated
+    again = Scores([record for found in records.values() for record in found])
+    assert again.of(SETUP.row("note")).coverage.regenerated
