@@ -26,7 +26,7 @@ TARGETS = {
     "mnist": ("shot_noise", "scale"),
     "kitti": ("rain",),
     "harth": ("S008", "S018"),
-    "extrasensory": ("4FC32141-E888-4BFF-8804-12559A491D8C", "797D145F-3858-4A7F-A7C2-A4EB721E133C"),
+    "extrasensory": ("4FC", "797"),
     "hapt": ("user22", "user23"),
 }
 SHAPES = {
