@@ -11,6 +11,7 @@ from ..experiments.catalog import CORRELATED
 
 __all__ = ["Coverage", "comparable", "coverage_text", "domain_title", "stream_title", "usual"]
 
+
 class Coverage(NamedTuple):
     """Over what a mean was taken."""
 
