@@ -48,13 +48,16 @@ def run(
     stream: Annotated[
         str | None,
         typer.Option(
-            help="dirichlet, iid, sorted or chronological; by default the paper's, and an npz as it comes."
+            help="dirichlet, iid, sorted or chronological; by default the paper's, and an npz as it comes. "
+            "A protocol over all domains in one stream: continual, ptta, recurring, mixed, mixed-correlated, "
+            "class-sorted, gli or label-shift."
         ),
     ] = None,
     delta: Annotated[float, typer.Option(help="Concentration of the Dirichlet stream.")] = 0.1,
     batch_size: Annotated[int, typer.Option(help="Samples a call.")] = 64,
     seed: Annotated[int, typer.Option(help="Of the stream, the method and the source model.")] = 0,
     samples: Annotated[int | None, typer.Option(help="Only each domain's first so many samples.")] = None,
+    visits: Annotated[int, typer.Option(help="How often the stream `recurring` visits each domain.")] = 1,
     set_option: Annotated[
         list[str] | None, typer.Option("--set", help="Of the method or of IABN, such as lr=5e-4 or alpha=2.")
     ] = None,
@@ -88,7 +91,7 @@ def run(
         raise ValueError("name the data: --dataset for one of the paper's, or --data for your own")
 
     from ..data import DATASETS
-    from ..experiments.cell import Cell, Stream, options
+    from ..experiments.cell import PROTOCOLS, Cell, Stream, options
     from ..experiments.store import Store
     from ..experiments.worker import Worker
     from ..methods import find_method
@@ -111,9 +114,11 @@ def run(
             raise ValueError(f"{name} has no domain {domain!r}; it has {', '.join(opened.domains)}")
     order = stream or opened.stream
     concentration = delta if order == "dirichlet" else None
+    chosen = list(domains or opened.targets)
+    chosen = ["+".join(chosen)] if order in PROTOCOLS else chosen
     cells = [
         Cell(
-            Stream(name, domain, order, concentration, seed, samples, data_options),
+            Stream(name, domain, order, concentration, seed, samples, data_options, visits),
             method,
             model=model or DATASETS[name].network,
             norm=norm or _usual_norm(method, own),
@@ -123,7 +128,7 @@ def run(
             method_options=options({**_usual_options(method, name), **given}),
             norm_options=options(of_norm),
         )
-        for domain in domains or opened.targets
+        for domain in chosen
     ]
     store = Store(results)
     # What is behind the name of a user's own model or data may have changed since the last run.
@@ -135,7 +140,10 @@ def run(
         result = store.load(cell).result
         errors.append(result["error"])
         numbers = f"{result['error']:>6.1f}% {result['samples']:>9,} {result['seconds']:>9.1f}"
-        typer.echo(f"{cell.stream.domain:<24} {numbers}")
+        many = "all" if "visits" in result else cell.stream.domain
+        typer.echo(f"{many:<24} {numbers}")
+        for domain, visits_errors in result.get("visits", {}).items():
+            typer.echo(f"{domain:<24} {sum(visits_errors) / max(1, len(visits_errors)):>6.1f}%")
     if len(errors) > 1:
         typer.echo(f"{'mean':<24} {sum(errors) / len(errors):>6.1f}%")
     typer.echo(f"Results are in {store.path(cells[0])}, one line per domain")

@@ -9,10 +9,21 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, replace
 from typing import Any
 
-__all__ = ["NORMS", "ORDERS", "Cell", "Job", "Options", "Stream", "job_from_config", "options"]
+__all__ = ["NORMS", "ORDERS", "PROTOCOLS", "Cell", "Job", "Options", "Stream", "job_from_config", "options"]
 
 NORMS = ("bn", "iabn", "in", "gn", "ln", "iabn*")
 ORDERS = ("dirichlet", "iid", "sorted", "chronological")
+PROTOCOLS = (
+    "continual",
+    "ptta",
+    "recurring",
+    "mixed",
+    "mixed-correlated",
+    "class-sorted",
+    "gli",
+    "label-shift",
+)
+"""The names of `note_tta.streams.PROTOCOLS`, said here too so that a list of experiments needs no torch."""
 
 Scalar = str | int | float | bool | None
 Options = tuple[tuple[str, Scalar], ...]
@@ -41,13 +52,13 @@ class Stream:
     Attributes:
         dataset: A name of `note_tta.data.DATASETS`, or a path to the user's own data.
         domain: A domain of the dataset; of a protocol's stream all of its domains, joined by `+`.
-        order: `dirichlet`, `iid`, `sorted` or `chronological`.
+        order: `dirichlet`, `iid`, `sorted`, `chronological`, or the protocol by which domains follow one
+            another.
         delta: Concentration of a Dirichlet order; None for the others.
         seed: Draws the order.
         samples: Only the first so many samples of each domain, put in order; None for all.
         data_options: Keywords of the dataset, such as `severity`.
-        protocol: How several domains follow one another; empty for a single domain.
-        visits: How often a protocol comes back to each domain.
+        visits: How often the protocol `recurring` goes through all domains.
     """
 
     dataset: str
@@ -57,12 +68,11 @@ class Stream:
     seed: int = 0
     samples: int | None = None
     data_options: Options = ()
-    protocol: str = ""
     visits: int = 1
 
     def __post_init__(self) -> None:
-        if self.order not in ORDERS:
-            raise ValueError(f"unknown stream {self.order!r}; known are {', '.join(ORDERS)}")
+        if self.order not in ORDERS + PROTOCOLS:
+            raise ValueError(f"unknown stream {self.order!r}; known are {', '.join(ORDERS + PROTOCOLS)}")
         if (self.delta is not None) != (self.order == "dirichlet"):
             raise ValueError(
                 f"delta belongs to a dirichlet stream, got delta {self.delta} for a {self.order} one"
@@ -70,6 +80,8 @@ class Stream:
         for name, value in (("samples", self.samples), ("visits", self.visits)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.visits > 1 and self.order != "recurring":
+            raise ValueError(f"visits belong to a recurring stream, got {self.visits} for a {self.order} one")
 
     def config(self) -> dict[str, Any]:
         """The fields that differ from their defaults, as plain values for JSON."""
@@ -86,9 +98,9 @@ class Stream:
 
     @property
     def order_text(self) -> str:
-        """The order in words, with its concentration and protocol."""
+        """The order in words, with its concentration or its visits."""
         delta = "" if self.delta is None else f" {self.delta:g}"
-        return " ".join(filter(None, [self.protocol, f"{self.order}{delta}"]))
+        return f"{self.order}{delta}" + ("" if self.visits == 1 else f" ×{self.visits}")
 
 
 @dataclass(frozen=True)
@@ -97,17 +109,15 @@ class Cell:
 
     Attributes:
         stream: What comes. Its seed also feeds the method and chooses the source model.
-        method: A name of `note_tta.METHODS`.
+        method: A name of `note_tta.METHODS`, with what goes around it, such as `note+filter`.
         model: A name of `note_tta.models.MODELS`, or `module:function` for the user's own.
         norm: The source model: trained with `bn`, `iabn` or `in`, or `iabn*`, trained with BatchNorm and
             converted.
         batch_size: Samples per call.
         width: Channels of the model's first stage; None for the published width.
         checkpoint: A weights file in the place of the one that model, norm and seed name.
-        method_options: Keywords of the method that differ from its defaults; those of a wrapper begin with
-            its name, such as `filter.temperature`.
+        method_options: Keywords of the method that differ from its defaults.
         norm_options: `alpha` and `correction` of the IABN layers where they differ from the checkpoint's.
-        wrappers: What goes around the method, innermost first, such as `watch`, `filter`.
     """
 
     stream: Stream
@@ -119,7 +129,6 @@ class Cell:
     checkpoint: str = ""
     method_options: Options = ()
     norm_options: Options = ()
-    wrappers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.norm not in NORMS:
@@ -141,8 +150,7 @@ class Cell:
         """
         model = f" on {self.model} ({self.norm})" if self.model else ""
         extra = "".join(f", {name}={value}" for name, value in (*self.method_options, *self.norm_options))
-        name = "+".join((self.method, *self.wrappers))
-        return f"{self.stream.dataset} {name}{model}, {self.stream.order_text}{extra}"
+        return f"{self.stream.dataset} {self.method}{model}, {self.stream.order_text}{extra}"
 
     def describe(self) -> str:
         """One line for a person.
@@ -194,8 +202,7 @@ def _config(record: Job) -> dict[str, Any]:
     for name, field in _FIELDS[type(record)].items():
         value = getattr(record, name)
         if value != field.default:
-            kind = dict if field.type == "Options" else list if isinstance(value, tuple) else type(value)
-            found[name] = kind(value)
+            found[name] = dict(value) if field.type == "Options" else value
     return found
 
 
@@ -203,8 +210,6 @@ def _from_json(field: Field[Any], value: Any) -> Any:
     try:
         if field.type == "Options" and isinstance(value, dict):
             return options(value)
-        if field.type == "tuple[str, ...]" and isinstance(value, list):
-            return tuple(str(word) for word in value)
         if isinstance(value, _KINDS[str(field.type)]) and not isinstance(value, bool):
             return value
     except (KeyError, TypeError) as error:
@@ -219,5 +224,4 @@ _KINDS: dict[str, Any] = {
     "int | None": int,
     "float | None": (int, float),
     "Options": (),
-    "tuple[str, ...]": (),
 }

@@ -12,8 +12,9 @@ from .catalog import Experiment
 from .cell import Cell, Job, options
 from .pool import ProcessPool, available_cores
 from .schedule import Backend, Tally, schedule
+from .source_models import find_checkpoint
 from .store import Store
-from .worker import Settings, find_checkpoint
+from .worker import Settings
 
 __all__ = ["Plan", "make_backend", "plan", "run_cells"]
 

@@ -1,10 +1,11 @@
-"""What computes a cell: opens its data, loads its source model, builds its method, runs its stream."""
+"""What computes a cell: opens its data, draws its stream, builds its method over its source model."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
+import inspect
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,20 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from .. import streams
-from ..checkpoint import load_checkpoint, load_weights, weights_fingerprint
 from ..data import DATASETS, Dataset, Domain, open_dataset, resolve_root
 from ..data.own import open_own
 from ..evaluation import Result, evaluate
 from ..memory import FIFO, PBRS, Memory, Reservoir
-from ..methods import Method, find_method
-from ..models import MODELS, build_model
-from ..models.own import make_model
-from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
+from ..methods import NOTE, Method, find_method
 from ..provenance import provenance
-from .cell import Cell, Job, Options, Stream
+from .cell import PROTOCOLS, Cell, Job, Options, Stream
+from .source_models import SourceModels, check_fit
 from .store import Record, count_wrong, thinned
 
-__all__ = ["Settings", "Worker", "build_method", "find_checkpoint", "stream_order"]
+__all__ = ["Settings", "Worker", "build_method", "draw_stream"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Settings:
 
 
 class Worker:
-    """Runs cells one after another, keeping the domain and the source models it used last.
+    """Runs cells one after another, keeping the domains and the source models it used last.
 
     Args:
         settings: Where to find things.
@@ -67,8 +65,8 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._datasets: dict[tuple[str, Options], Dataset] = {}
-        self._domain: tuple[Any, Domain] | None = None
-        self._models: dict[Any, tuple[nn.Module, dict[str, Any]]] = {}
+        self._domains: tuple[Any, dict[str, Domain]] = ((), {})
+        self._models = SourceModels(settings.models_folder, settings.device)
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         self._provenance = provenance()  # of the code that was loaded, whatever happens to the files later
@@ -85,7 +83,7 @@ class Worker:
                     raise ValueError(
                         f"your own data takes the option recorded only, got {', '.join(unknown)}"
                     )
-                self._datasets[key] = open_own(name, **{key: str(value) for key, value in options})
+                self._datasets[key] = open_own(name, **{option: str(value) for option, value in options})
         return self._datasets[key]
 
     def run(self, job: Job) -> Record:
@@ -97,118 +95,67 @@ class Worker:
         """
         started = time.perf_counter()
         stream = job.stream if isinstance(job, Cell) else job
-        domain = self._open(stream)
-        order = stream_order(stream, domain.labels)
-        labels = domain.labels[order]
-        origin: dict[str, Any] = {"data": {"fingerprint": domain.fingerprint, "origin": domain.origin}}
+        dataset = self.dataset(stream.dataset, stream.data_options)
+        domains = self._open(stream, dataset)
+        known = {name: domain.labels[: stream.samples] for name, domain in domains.items()}
+        order = draw_stream(stream, known)
+        labels = order.labels(known)
+        origin: dict[str, Any] = {"data": _data_origin(domains)}
         result: dict[str, Any] = {
             "samples": len(order),
             "labels": thinned(labels),
             "mean_run_length": round(streams.mean_run_length(labels), 3),
         }
         if isinstance(job, Cell):
-            model, origin["checkpoint"] = self._source_model(job)
-            _check_fit(job, model, self._dataset(stream), domain)
-            method = build_method(job, model)
-            loader = domain.batches(order, job.batch_size)
-            result |= _summary(evaluate(method, loader, progress=False), method)
+            model, origin["checkpoint"] = self._models.get(job, dataset)
+            if ":" in job.model:
+                check_fit(job, model, dataset, next(iter(domains.values())))
+            method = build_method(job, model, dataset)
+            outcome = evaluate(method, order.batches(domains, job.batch_size), progress=False)
+            result |= _summary(outcome, method)
+            if stream.order in PROTOCOLS:
+                errors = order.errors(outcome.predictions != outcome.labels).T.tolist()
+                result["visits"] = {
+                    name: [round(error, 4) for error in row if error == error]  # without NaN
+                    for name, row in zip(order.names, errors, strict=True)
+                }
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         origin |= {"device": self.settings.device, "time": now}
         origin["wall_seconds"] = round(time.perf_counter() - started, 2)
         return Record(job, result, {**self._provenance, **origin})
 
-    def _dataset(self, stream: Stream) -> Dataset:
-        return self.dataset(stream.dataset, stream.data_options)
-
-    def _open(self, stream: Stream) -> Domain:
+    def _open(self, stream: Stream, dataset: Dataset) -> dict[str, Domain]:
         key = (stream.dataset, stream.data_options, stream.domain)
-        if self._domain is None or self._domain[0] != key:
-            self._domain = None
-            self._domain = (key, self._dataset(stream).domain(stream.domain))
-        return self._domain[1]
-
-    def _source_model(self, cell: Cell) -> tuple[nn.Module, dict[str, Any]]:
-        """A fresh copy of the cell's source model on the device, and where it came from."""
-        norm = "bn" if cell.norm == "iabn*" else cell.norm
-        key = (cell.stream.dataset, cell.model, cell.width, norm, cell.stream.seed, cell.checkpoint)
-        if key not in self._models:
-            if len(self._models) >= 4:
-                self._models.pop(next(iter(self._models)))
-            self._models[key] = self._load(cell, norm)
-        model, source = self._models[key]
-        _check_norm(cell, model)
-        model = copy.deepcopy(model)
-        if cell.norm == "iabn*" or cell.norm_options:
-            model = convert_iabn(model, **{**_iabn_settings(model), **dict(cell.norm_options)})
-        return model.to(self.settings.device).eval(), source
-
-    def _load(self, cell: Cell, norm: str) -> tuple[nn.Module, dict[str, Any]]:
-        if ":" in cell.model:
-            model = make_model(cell.model)
-            if not cell.checkpoint:
-                return model, {"name": cell.model, "fingerprint": weights_fingerprint(model)}
-            path = Path(cell.checkpoint)
-            return load_weights(model, path), _origin(path, {})
-        if cell.model not in MODELS:
-            raise ValueError(
-                f"unknown model {cell.model!r}; known are {', '.join(MODELS)}, or your own module:function"
-            )
-        dataset = self._dataset(cell.stream)
-        path = find_checkpoint(cell, self.settings.models_folder)
-        if cell.checkpoint and not path.with_suffix(".json").is_file():
-            channels = dataset.input_shape[0]
-            model = build_model(
-                cell.model, len(dataset.classes), norm=norm, width=cell.width, in_channels=channels
-            )
-            return load_weights(model, path).eval(), _origin(path, {})
-        model, card = load_checkpoint(
-            path, num_classes=len(dataset.classes), in_channels=dataset.input_shape[0]
-        )
-        held, wanted = card["architecture"], (cell.model, cell.width or MODELS[cell.model].width, norm)
-        if (held["name"], held["width"], held["norm"]) != wanted:
-            raise ValueError(
-                f"{path} holds {held['name']} of width {held['width']} with {held['norm']}, "
-                f"but {wanted[0]} of width {wanted[1]} with {wanted[2]} is asked for"
-            )
-        return model, _origin(path, card)
+        if self._domains[0] != key:
+            self._domains = ((), {})
+            names = stream.domain.split("+") if stream.order in PROTOCOLS else [stream.domain]
+            self._domains = (key, {name: dataset.domain(name) for name in names})
+        return self._domains[1]
 
 
-def find_checkpoint(cell: Cell, folder: Path) -> Path:
-    """The file of the cell's source model: of its own seed where there is one, else of seed 0.
+def draw_stream(stream: Stream, labels: dict[str, Tensor]) -> streams.DomainOrder:
+    """The order in which a stream's samples come.
 
-    Raises:
-        FileNotFoundError: There is neither; the message has the command that trains one.
+    It is drawn from the seed and the domain's name, so that each domain has its own and every method meets
+    the same.
+
+    Args:
+        stream: What to draw.
+        labels: Of each of its domains, of the samples that are used.
     """
-    if cell.checkpoint:
-        path = Path(cell.checkpoint)
-        if not path.is_file():
-            raise FileNotFoundError(f"no checkpoint {path}")
-        return path
-    norm = "bn" if cell.norm == "iabn*" else cell.norm
-    widths = [""] if cell.width is None else [f"-w{cell.width}", ""]
-    names = [
-        f"{cell.stream.dataset}-{cell.model}{width}-{norm}-seed{seed}.safetensors"
-        for seed in dict.fromkeys((cell.stream.seed, 0))
-        for width in widths
-    ]
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    command = f"note-tta train --dataset {cell.stream.dataset} --model {cell.model} --norm {norm}"
-    command += "" if cell.width is None else f" --width {cell.width}"
-    raise FileNotFoundError(f"no source model {' or '.join(names)} in {folder}; train it with: {command}")
-
-
-def stream_order(stream: Stream, labels: Tensor) -> Tensor:
-    """The order in which a stream's samples come: the domain's first `samples`, put in order.
-
-    The order is drawn from the seed and the domain's name, so that each domain has its own and every method
-    meets the same.
-    """
-    labels = labels[: stream.samples]
-    if len(labels) == 0:
-        raise ValueError(f"{stream.dataset}/{stream.domain} has no samples")
+    for name, values in labels.items():
+        if len(values) == 0:
+            raise ValueError(f"{stream.dataset}/{name} has no samples")
     generator = _generator(stream, "order")
+    if stream.order in PROTOCOLS:
+        settings = {"visits": stream.visits} if stream.order == "recurring" else {}
+        return streams.PROTOCOLS[stream.order](labels, generator=generator, **settings)
+    return streams.in_turn(
+        labels, lambda values, generator: _one_order(stream, values, generator), generator=generator
+    )
+
+
+def _one_order(stream: Stream, labels: Tensor, generator: torch.Generator) -> Tensor:
     if stream.order == "dirichlet":
         return streams.dirichlet(labels, delta=stream.delta or 0.0, generator=generator)
     if stream.order == "iid":
@@ -216,29 +163,40 @@ def stream_order(stream: Stream, labels: Tensor) -> Tensor:
     return streams.sorted(labels, generator) if stream.order == "sorted" else streams.chronological(labels)
 
 
-def build_method(cell: Cell, model: nn.Module) -> Method:
+def build_method(cell: Cell, model: nn.Module, dataset: Dataset | None = None) -> Method:
     """The cell's method over `model`, with its options and its own source of randomness.
 
     Beside the method's own keywords, `memory` (`pbrs`, `reservoir`, `fifo`) and `capacity` make NOTE's
     memory.
 
+    Args:
+        cell: What to build.
+        model: The source model.
+        dataset: Where a method that needs source samples gets them: the source's held-out domain.
+
     Raises:
         ValueError: The method is unknown or does not take an option.
     """
-    make = find_method(cell.method)
+    make, inner = find_method(cell.method), find_method(cell.method.partition("+")[0])
     keywords: dict[str, Any] = dict(cell.method_options)
-    if cell.method.partition("+")[0] == "note":
-        keywords["memory"] = _memory(
-            keywords.pop("memory", "pbrs"), keywords.pop("capacity", 64), cell.stream
-        )
-    if cell.method == "cotta":
+    if inner is NOTE:
+        kind, capacity = keywords.pop("memory", "pbrs"), keywords.pop("capacity", 64)
+        keywords["memory"] = _memory(kind, capacity, cell.stream)
+    if "generator" in inspect.signature(inner).parameters:
         keywords["generator"] = _generator(cell.stream, "method")
+    if getattr(inner, "needs_source", False) and dataset is not None:
+        keywords["source"] = _inputs(dataset.domain("test"))
     try:
         return make(model, **keywords)
     except TypeError as error:
         raise ValueError(
             f"{cell.method} does not take these options: {', '.join(keywords)} ({error})"
         ) from error
+
+
+def _inputs(domain: Domain) -> Iterator[Tensor]:
+    for x, _ in domain.batches():
+        yield x
 
 
 def _memory(kind: Any, capacity: Any, stream: Stream) -> Memory:
@@ -254,18 +212,24 @@ def _generator(stream: Stream, purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
+def _data_origin(domains: dict[str, Domain]) -> dict[str, str]:
+    """Where data comes from: of several domains, a digest of their fingerprints."""
+    prints = [domain.fingerprint for domain in domains.values()]
+    if len(prints) > 1:
+        prints = [f"sha256:{hashlib.sha256(' '.join(prints).encode()).hexdigest()[:16]}"]
+    return {"fingerprint": prints[0], "origin": "+".join(sorted({d.origin for d in domains.values()}))}
+
+
 def _summary(outcome: Result, method: Method) -> dict[str, Any]:
     predictions = outcome.predictions.to(torch.int32).numpy().tobytes()
+    by_class = outcome.per_class_error
     return {
         "error": round(outcome.error, 4),
         "seconds": round(outcome.seconds, 3),
         "samples_per_second": round(outcome.samples_per_second, 1),
         "latency_ms": {str(q): round(value, 3) for q, value in outcome.latency_ms.items()},
         "wrong": count_wrong(outcome.predictions != outcome.labels),
-        "per_class_error": [
-            _short(outcome.per_class_error.get(k))
-            for k in range(max(outcome.per_class_error, default=-1) + 1)
-        ],
+        "per_class_error": [_short(by_class.get(k)) for k in range(max(by_class, default=-1) + 1)],
         "predictions_sha256": hashlib.sha256(predictions).hexdigest()[:16],
         "counters": dict(method.counters),
     }
@@ -274,43 +238,3 @@ def _summary(outcome: Result, method: Method) -> dict[str, Any]:
 def _short(value: float | None) -> float | None:
     """A percentage to two digits, whole where it is whole."""
     return None if value is None else int(value) if value == int(value) else round(value, 2)
-
-
-def _check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) -> None:
-    """One sample through a model of the user's own, so that a misfit is told before the stream starts."""
-    if ":" not in cell.model:
-        return
-    sample = domain.inputs([0]).to(next((p.device for p in model.parameters()), torch.device("cpu")))
-    try:
-        with torch.no_grad():
-            logits = model(sample)
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"{cell.model} does not take samples of shape {tuple(sample.shape[1:])}: {error}"
-        ) from error
-    if not isinstance(logits, Tensor) or logits.ndim != 2:
-        raise ValueError(f"{cell.model} must map [B, ...] to logits [B, K]")
-    classes, exact = len(dataset.classes), not cell.stream.dataset.endswith(".npz")
-    if logits.shape[1] < classes or (exact and logits.shape[1] != classes):
-        raise ValueError(
-            f"{cell.model} tells {logits.shape[1]} classes apart, {cell.stream.dataset} has {classes}"
-        )
-
-
-def _check_norm(cell: Cell, model: nn.Module) -> None:
-    """Refuse to call a run by norm layers that a model does not have; one of the user's own may have any."""
-    has_iabn = bool(_iabn_settings(model))
-    if cell.norm in ("iabn", "in") and not has_iabn:
-        raise ValueError(f"{cell.model} has no IABN layers: --norm 'iabn*' converts its BatchNorm layers")
-    if cell.norm == "bn" and has_iabn:
-        raise ValueError(f"{cell.model} has IABN layers: run it with --norm iabn")
-
-
-def _iabn_settings(model: nn.Module) -> dict[str, Any]:
-    layer = next((m for m in model.modules() if isinstance(m, IABN1d | IABN2d | IABN3d)), None)
-    return {} if layer is None else {"alpha": layer.alpha, "correction": layer.correction}
-
-
-def _origin(path: Path, card: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in card.items() if isinstance(value, str | int | float | bool)}
-    return {"name": path.name, "fingerprint": weights_fingerprint(path), "card": kept}

@@ -108,7 +108,7 @@ def test_own_model_and_data(call, own, capsys, norm):
         ),
         (("--dataset", "digits"), "no source model digits-digits_cnn-iabn-seed0.safetensors in"),
         (("--dataset", "digits", "--stream", "random"), "unknown stream 'random'"),
-        (("--dataset", "digits", "--norm", "gn"), "unknown norm 'gn'"),
+        (("--dataset", "digits", "--norm", "xn"), "unknown norm 'xn'"),
         (("--dataset", "digits", "--set", "lr"), "--set takes name=value, got 'lr'"),
         (("--dataset", "digits", "--workers", "0"), "workers must be at least 1, got 0"),
         (("--data", "mine.npz"), "--data needs --model module:function"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from note_tta.experiments.cell import NORMS, ORDERS, Cell, Stream, job_from_config, options
+from note_tta.experiments.cell import NORMS, ORDERS, PROTOCOLS, Cell, Stream, job_from_config, options
 
 STREAM = Stream("cifar10", "fog", "dirichlet", delta=0.1)
 CELL = Cell(STREAM, "note", model="resnet20", norm="iabn")
@@ -35,16 +35,23 @@ scalars = st.one_of(
 extras = st.dictionaries(names, scalars, max_size=3).map(options)
 
 
-@given(names, names, st.sampled_from(ORDERS), st.integers(0, 9), st.none() | st.integers(1, 9), extras)
+@given(
+    names,
+    names,
+    st.sampled_from(ORDERS + PROTOCOLS),
+    st.integers(0, 9),
+    st.none() | st.integers(1, 9),
+    extras,
+)
 def test_a_stream_reads_back(dataset, domain, order, seed, samples, extra):
     delta = 0.5 if order == "dirichlet" else None
-    stream = Stream(dataset, domain, order, delta, seed, samples, extra, protocol=domain, visits=seed + 1)
+    stream = Stream(dataset, domain, order, delta, seed, samples, extra)
     assert job_from_config(stream.config()) == stream
 
 
-@given(names, st.sampled_from(NORMS), extras, st.lists(names, max_size=2).map(tuple))
-def test_a_cell_reads_back(method, norm, extra, wrappers):
-    cell = Cell(STREAM, method, norm=norm, method_options=extra, norm_options=extra, wrappers=wrappers)
+@given(names, st.sampled_from(NORMS), extras)
+def test_a_cell_reads_back(method, norm, extra):
+    cell = Cell(STREAM, method, norm=norm, method_options=extra, norm_options=extra)
     assert job_from_config(cell.config()) == cell
 
 
@@ -61,6 +68,7 @@ def test_a_row_is_a_cell_without_what_a_table_averages_over():
         ({"delta": None}, "delta belongs to a dirichlet stream"),
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"visits": 0}, "visits must be at least 1, got 0"),
+        ({"visits": 2}, "visits belong to a recurring stream, got 2 for a dirichlet one"),
     ],
 )
 def test_impossible_streams_are_refused(change, message):
@@ -87,7 +95,6 @@ def test_impossible_cells_are_refused(change, message):
         ({"seed": True}, "a cell's seed cannot be True"),
         ({"dataset": None}, "a cell's dataset cannot be None"),
         ({"samples": 1.5}, "a cell's samples cannot be 1.5"),
-        ({"wrappers": "filter"}, "a cell's wrappers cannot be 'filter'"),
         ({"method_options": []}, r"a cell's method_options cannot be \[\]"),
         ({"method_options": {"x": [1]}}, "option x must be a string, a number or a truth value, got list"),
         ({"more": 1}, "missing or unknown: more"),

@@ -3,10 +3,12 @@ import dataclasses
 import pytest
 import torch
 
+from note_tta import streams
 from note_tta.experiments.catalog import Point, stream_at, template_for
-from note_tta.experiments.cell import Stream, options
+from note_tta.experiments.cell import PROTOCOLS, Stream, options
+from note_tta.experiments.source_models import SourceModels, find_checkpoint
 from note_tta.experiments.store import Store, cumulative_error
-from note_tta.experiments.worker import Worker, build_method, find_checkpoint, stream_order
+from note_tta.experiments.worker import Worker, build_method, draw_stream
 from note_tta.memory import FIFO, PBRS, Reservoir
 from note_tta.models import build_model
 from note_tta.nn import IABN2d
@@ -71,7 +73,7 @@ def test_each_domain_and_seed_has_its_own_order_and_all_methods_share_it(tiny):
     labels = torch.arange(90) % 3
     orders = {
         (domain, seed, row): tuple(
-            stream_order(cell(tiny, row, domain=domain, seed=seed).stream, labels).tolist()
+            draw_stream(cell(tiny, row, domain=domain, seed=seed).stream, {domain: labels}).index.tolist()
         )
         for domain in ("fog", "gaussian_noise")
         for seed in (0, 1)
@@ -82,10 +84,34 @@ def test_each_domain_and_seed_has_its_own_order_and_all_methods_share_it(tiny):
 
 
 @pytest.mark.parametrize("stream", ["dirichlet", "iid", "sorted", "chronological"])
-def test_samples_are_the_domains_first_put_in_order(stream):
+def test_every_sample_comes_once(stream):
     delta = 0.1 if stream == "dirichlet" else None
-    order = stream_order(Stream("cifar10", "fog", stream, delta=delta, samples=30), torch.arange(90) % 3)
-    assert sorted(order.tolist()) == list(range(30))
+    order = draw_stream(Stream("cifar10", "fog", stream, delta=delta), {"fog": torch.arange(30) % 3})
+    assert sorted(order.index.tolist()) == list(range(30))
+
+
+def test_only_the_first_samples_of_each_domain_are_used(tiny):
+    record = Worker(tiny.settings).run(stream_at("cifar10", Point(), domain="fog", samples=30))
+    assert record.result["samples"] == 30
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_protocol_goes_over_several_domains_and_tells_each_visits_error(tiny, protocol):
+    tiny.save_models("cifar10", norms=("bn",))
+    visits = 3 if protocol == "recurring" else 1
+    stream = Stream("cifar10", "fog+gaussian_noise", protocol, samples=60, visits=visits)
+    record = Worker(tiny.settings).run(dataclasses.replace(cell(tiny, "source"), stream=stream))
+    errors = record.result["visits"]
+    assert list(errors) == ["fog", "gaussian_noise"]
+    assert {len(of_domain) for of_domain in errors.values()} == {visits}
+    if protocol in ("continual", "recurring", "mixed"):
+        assert record.result["samples"] == 120 * visits
+        mean = sum(sum(of_domain) for of_domain in errors.values()) / (2 * visits)
+        assert record.result["error"] == pytest.approx(mean, abs=1e-3)
+
+
+def test_the_names_of_protocols_are_those_of_the_streams():
+    assert tuple(streams.PROTOCOLS) == PROTOCOLS
 
 
 def test_a_stream_alone_needs_no_model(tiny):
@@ -110,20 +136,21 @@ def test_a_missing_checkpoint_is_told_with_the_command_that_makes_it(tiny):
 
 def test_iabn_star_converts_a_batchnorm_model_at_test_time(tiny):
     tiny.save_models("cifar10")
-    worker = Worker(tiny.settings)
-    converted, origin = worker._source_model(cell(tiny, "iabn_star"))
+    models, data = SourceModels(tiny.settings.models_folder), Worker(tiny.settings).dataset("cifar10")
+    converted, origin = models.get(cell(tiny, "iabn_star"), data)
     assert any(isinstance(module, IABN2d) for module in converted.modules())
     assert "-bn-" in origin["name"]
-    plain, _ = worker._source_model(cell(tiny, "source"))
+    plain, _ = models.get(cell(tiny, "source"), data)
     assert not any(isinstance(module, IABN2d) for module in plain.modules())
 
 
 def test_norm_options_reach_the_layers(tiny):
     tiny.save_models("cifar10")
     changed = dataclasses.replace(cell(tiny), norm_options=options(correction=1))
-    model, _ = Worker(tiny.settings)._source_model(changed)
+    models, data = SourceModels(tiny.settings.models_folder), Worker(tiny.settings).dataset("cifar10")
+    model, _ = models.get(changed, data)
     assert {(m.alpha, m.correction) for m in model.modules() if isinstance(m, IABN2d)} == {(4.0, 1)}
-    model, _ = Worker(tiny.settings)._source_model(cell(tiny, "in_pbrs"))
+    model, _ = models.get(cell(tiny, "in_pbrs"), data)
     assert {m.alpha for m in model.modules() if isinstance(m, IABN2d)} == {0.0}
 
 

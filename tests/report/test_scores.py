@@ -178,7 +178,7 @@ def test_average_needs_every_number():
 def test_a_stream_over_several_domains_counts_for_each(fakes):
     cells = fakes.cells("table1", datasets=["cifar10"], seeds=(0, 1), rows=["note"])
     practical = [
-        replace(cell, stream=replace(cell.stream, domain="fog+snow", protocol="practical"))
+        replace(cell, stream=replace(cell.stream, domain="fog+snow", order="ptta", delta=None))
         for cell in cells
         if cell.stream.domain == "fog" and cell.stream.order == "dirichlet"
     ]

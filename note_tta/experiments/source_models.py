@@ -1,0 +1,144 @@
+"""Source models: found by the cell that starts from them, loaded once, checked against what the cell says."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..checkpoint import load_checkpoint, load_weights, weights_fingerprint
+from ..data import Dataset, Domain
+from ..models import MODELS, build_model
+from ..models.own import make_model
+from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
+from .cell import Cell
+
+__all__ = ["SourceModels", "check_fit", "find_checkpoint"]
+
+_KEPT = 4
+
+
+class SourceModels:
+    """The source models that were used last.
+
+    Args:
+        folder: Where `note-tta train` puts them.
+        device: Where they run.
+    """
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        self._folder, self._device = folder, device
+        self._loaded: dict[Any, tuple[nn.Module, dict[str, Any]]] = {}
+
+    def get(self, cell: Cell, dataset: Dataset) -> tuple[nn.Module, dict[str, Any]]:
+        """The cell's source model, to be left as it is, and where it came from.
+
+        Raises:
+            ValueError: The model is unknown, or not what the cell says.
+            FileNotFoundError: The checkpoint is not there.
+        """
+        norm = _trained_norm(cell)
+        key = (cell.stream.dataset, cell.model, cell.width, norm, cell.stream.seed, cell.checkpoint)
+        if key not in self._loaded:
+            if len(self._loaded) >= _KEPT:
+                self._loaded.pop(next(iter(self._loaded)))
+            model, origin = _load(cell, norm, dataset, self._folder)
+            self._loaded[key] = model.to(self._device).eval(), origin
+        model, origin = self._loaded[key]
+        settings = _iabn_settings(model)
+        if cell.norm in ("iabn", "in") and not settings:
+            raise ValueError(f"{cell.model} has no IABN layers: --norm 'iabn*' converts its BatchNorm layers")
+        if cell.norm == "bn" and settings:
+            raise ValueError(f"{cell.model} has IABN layers: run it with --norm iabn")
+        if cell.norm == "iabn*" or cell.norm_options:
+            model = convert_iabn(copy.deepcopy(model), **{**settings, **dict(cell.norm_options)}).eval()
+        return model, origin
+
+
+def find_checkpoint(cell: Cell, folder: Path) -> Path:
+    """The file of the cell's source model: of its own seed where there is one, else of seed 0.
+
+    Raises:
+        FileNotFoundError: There is neither; the message has the command that trains one.
+    """
+    if cell.checkpoint:
+        path = Path(cell.checkpoint)
+        if not path.is_file():
+            raise FileNotFoundError(f"no checkpoint {path}")
+        return path
+    norm, dataset = _trained_norm(cell), cell.stream.dataset
+    widths = [""] if cell.width is None else [f"-w{cell.width}", ""]
+    names = [
+        f"{dataset}-{cell.model}{width}-{norm}-seed{seed}.safetensors"
+        for seed in dict.fromkeys((cell.stream.seed, 0))
+        for width in widths
+    ]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    command = f"note-tta train --dataset {dataset} --model {cell.model} --norm {norm}"
+    command += "" if cell.width is None else f" --width {cell.width}"
+    raise FileNotFoundError(f"no source model {' or '.join(names)} in {folder}; train it with: {command}")
+
+
+def check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) -> None:
+    """Pass one sample through a model of the user's own, so that a misfit is told before the stream starts.
+
+    Raises:
+        ValueError: The model does not take the samples, or tells other classes apart.
+    """
+    sample = domain.inputs([0]).to(next((p.device for p in model.parameters()), torch.device("cpu")))
+    try:
+        with torch.no_grad():
+            logits = model(sample)
+    except (RuntimeError, ValueError, IndexError) as error:
+        shape = tuple(sample.shape[1:])
+        raise ValueError(f"{cell.model} does not take samples of shape {shape}: {error}") from error
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        raise ValueError(f"{cell.model} must map [B, ...] to logits [B, K]")
+    told, classes, name = logits.shape[1], len(dataset.classes), cell.stream.dataset
+    if told < classes or (told > classes and not name.endswith(".npz")):
+        raise ValueError(f"{cell.model} tells {told} classes apart, {name} has {classes}")
+
+
+def _trained_norm(cell: Cell) -> str:
+    return "bn" if cell.norm == "iabn*" else cell.norm
+
+
+def _load(cell: Cell, norm: str, dataset: Dataset, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
+    classes, channels = len(dataset.classes), dataset.input_shape[0]
+    if ":" in cell.model:
+        model = make_model(cell.model)
+        if not cell.checkpoint:
+            return model, {"name": cell.model, "fingerprint": weights_fingerprint(model)}
+        path = Path(cell.checkpoint)
+        return load_weights(model, path), _origin(path, {})
+    if cell.model not in MODELS:
+        raise ValueError(
+            f"unknown model {cell.model!r}; known are {', '.join(MODELS)}, or your own module:function"
+        )
+    path = find_checkpoint(cell, folder)
+    if cell.checkpoint and not path.with_suffix(".json").is_file():
+        model = build_model(cell.model, classes, norm=norm, width=cell.width, in_channels=channels)
+        return load_weights(model, path), _origin(path, {})
+    model, card = load_checkpoint(path, num_classes=classes, in_channels=channels)
+    held, wanted = card["architecture"], (cell.model, cell.width or MODELS[cell.model].width, norm)
+    if (held["name"], held["width"], held["norm"]) != wanted:
+        raise ValueError(
+            f"{path} holds {held['name']} of width {held['width']} with {held['norm']}, "
+            f"but {wanted[0]} of width {wanted[1]} with {wanted[2]} is asked for"
+        )
+    return model, _origin(path, card)
+
+
+def _iabn_settings(model: nn.Module) -> dict[str, Any]:
+    layer = next((m for m in model.modules() if isinstance(m, IABN1d | IABN2d | IABN3d)), None)
+    return {} if layer is None else {"alpha": layer.alpha, "correction": layer.correction}
+
+
+def _origin(path: Path, card: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in card.items() if isinstance(value, str | int | float | bool)}
+    return {"name": path.name, "fingerprint": weights_fingerprint(path), "card": kept}
