@@ -34,7 +34,7 @@ setup(
         Extension(
             "note_tta.nn._iabn",
             sources=["note_tta/nn/_iabn.c"],
-            depends=["note_tta/nn/_iabn_isa.h"],
+            depends=["note_tta/nn/_iabn_isa.h", "note_tta/nn/_iabn_sweeps.h"],
             # No contraction: which products become fused multiply-adds would depend on how many channels are
             # looked at together, and so the last bit of a result on the number of threads.
             extra_compile_args=[

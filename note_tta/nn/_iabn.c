@@ -1,16 +1,18 @@
 /*
- * Instance-Aware BatchNorm on the CPU, float32: forward and backward, contiguous and channels-last.
+ * Instance-Aware BatchNorm on the CPU: forward and backward, contiguous and channels-last; float32, bfloat16 and
+ * float16 in and out, float32 in between.
  *
  * The formula is written in functional.py; this file computes the same in two sweeps over memory (one for
- * statistics, one for the answer) and is tested against it. There is no Python and no torch in here: kernels.py
- * loads the shared object with ctypes and passes pointers. Threads are torch's own: kernels.py hands over the
+ * statistics, one for the answer) and is tested against it. There is no Python and no torch in here: native.py
+ * loads the shared object with ctypes and passes pointers. Threads are torch's own: native.py hands over the
  * address of the OpenMP runtime that torch loaded, so there is one pool of threads and never two.
  *
  * Shapes: x is [B, C, L], L positions a channel. `planes` layout keeps a channel's positions together (NCHW),
  * `rows` layout keeps a position's channels together (NHWC). Per-instance numbers are [B, C], per-channel are [C].
  *
- * _iabn_isa.h holds the arithmetic and is compiled once an instruction set, each time with another vector width;
- * the widest one that the machine has and the shape fills is taken at run time.
+ * _iabn_isa.h holds the arithmetic of one instruction set, _iabn_sweeps.h the sweeps over elements of one type. Both
+ * are compiled for every combination; the widest instruction set that the machine has and the shape fills is taken
+ * at run time.
  */
 #include <math.h>
 #include <stddef.h>
@@ -18,25 +20,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#define IABN_X86
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
 #if defined(_WIN32)
 #define IABN_EXPORT __declspec(dllexport)
 #else
 #define IABN_EXPORT __attribute__((visibility("default")))
 #endif
 
-#define MAX_WIDTH 16                 /* floats in the widest vector */
-#define TILE (4 * MAX_WIDTH)         /* most channels that one task looks at together */
-#define CHUNK 32                     /* positions summed before a merge, in the rows layout */
-#define SEGMENT 128                  /* positions that one task looks at where samples are few, likewise */
-#define NEAR_CACHE (6 * 1024)        /* floats that stay in the first-level cache between two sweeps */
-#define FAR_CACHE (160 * 1024)       /* floats that stay in the second-level cache */
+#define INTERFACE 3                  /* counts the changes of Request; native.py asks for the same number */
+#define TILE 64                      /* channels whose numbers one task merges or chains together */
+#define STRIP 512                    /* most channels that one task sweeps over, in the rows layout */
+#define SEGMENT 128                  /* positions that are summed before a merge, likewise */
+#define NEAR_CACHE 2048              /* elements that stay in the first-level cache between two sweeps */
+#define FAR_CACHE (160 * 1024)       /* elements that stay in the second-level cache */
+#define READ_AHEAD 1024              /* elements between what a sweep reads and what it has fetched */
+#define WRITE_AHEAD 512              /* likewise of what it writes */
+#define SUSPECT 16.0f                /* squares about a pivot that exceed those about the mean so far lost digits */
 
-#define INTERFACE 2                  /* counts the changes of Request; native.py asks for the same number */
-
-/* What kernels.py asks for, packed by it field by field (native.py holds the same list). */
+/* What native.py asks for, packed by it field by field. */
 typedef struct {
-    const float *x, *grad;           /* [B, C, L]; grad in the backward only */
-    float *out;                      /* the answer, or the gradient of x (NULL: not wanted) */
+    const void *x, *grad;            /* [B, C, L]; grad in the backward only */
+    void *out;                       /* the answer, or the gradient of x (NULL: not wanted) */
     const float *weight, *bias;      /* [C] or NULL; [B, C] where `apart` is set */
     const float *mean, *var;         /* the layer's statistics, likewise */
     float *batch_mean, *batch_var;   /* where to write them when they are the batch's own, else NULL */
@@ -44,14 +53,14 @@ typedef struct {
     float *instance_m2;              /* [B, C], sums of squared deviations */
     float *grad_weight, *grad_bias;  /* [C] */
     int64_t batch, channels, positions;
-    float eps, alpha;
-    int32_t rows, training, correction, threads, apart;
+    float eps, alpha;                /* alpha infinite: BatchNorm */
+    int32_t rows, training, correction, threads, apart, type; /* type: an index of Variant.of */
 } Request;
 
 typedef struct {
     Request ask;
-    int64_t tile;                    /* channels of one task, in the rows layout */
-    float *parts;                    /* [B, segments, 2, C] scratch: means and squared deviations of segments */
+    int64_t strip;                   /* channels of one task, in the rows layout */
+    float *parts;                    /* [B, segments, 2, C] scratch: sums and squares of segments */
     float *slope, *tilt, *shift;     /* [B, C] scratch of the backward: dx = slope*grad + tilt*(x-mean) + shift */
 } Job;
 
@@ -91,18 +100,14 @@ static void run(Task task, const Job *job, int64_t count) {
     }
 }
 
-/* Channels of one task, given how many floats a channel has and how many should stay cached. */
-static int64_t channels_within(int64_t floats, int64_t cache, int64_t most) {
-    int64_t fit = cache / floats;
+/* Channels of one task, given how many elements a channel has and how many should stay cached. */
+static int64_t channels_within(int64_t elements, int64_t cache, int64_t most) {
+    int64_t fit = cache / elements;
     return fit < 1 ? 1 : smaller(fit, most);
 }
 
 /* Where the layer's numbers of a sample's channel lie: all samples share them, or each has its own. */
 static int64_t layer_at(const Job *job, int64_t b, int64_t c) { return job->ask.apart ? b * job->ask.channels + c : c; }
-
-static float weight_at(const Job *job, int64_t c) { return job->ask.weight ? job->ask.weight[c] : 1.0f; }
-
-static float bias_at(const Job *job, int64_t c) { return job->ask.bias ? job->ask.bias[c] : 0.0f; }
 
 /* The batch's statistics of some channels from those of its instances. */
 static void merge_instances(const Job *job, int64_t c0, int64_t n) {
@@ -121,51 +126,64 @@ static void merge_instances(const Job *job, int64_t c0, int64_t n) {
     }
 }
 
+static void merge_rows(const Job *job, int64_t first, int64_t last) {
+    for (int64_t c0 = first * TILE; c0 < smaller(last * TILE, job->ask.channels); c0 += TILE)
+        merge_instances(job, c0, smaller(TILE, job->ask.channels - c0));
+}
+
+#define JOINED(f, isa) f##_##isa
+#define JOIN(f, isa) JOINED(f, isa)
+
+#define ISA base
 #define TARGET
-#define IABN_WIDTH 4
-#define NAME(f) f##_base
+#define W 4
 #include "_iabn_isa.h"
+#undef ISA
 #undef TARGET
-#undef IABN_WIDTH
-#undef NAME
+#undef W
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define TARGET __attribute__((target("avx2,fma")))
-#define IABN_WIDTH 8
-#define NAME(f) f##_avx2
+#ifdef IABN_X86
+#define ISA avx2
+#define TARGET __attribute__((target("avx2,fma,f16c")))
+#define W 8
 #include "_iabn_isa.h"
+#undef ISA
 #undef TARGET
-#undef IABN_WIDTH
-#undef NAME
+#undef W
 
-#define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")))
-#define IABN_WIDTH 16
-#define NAME(f) f##_avx512
+#define ISA avx512
+#define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c")))
+#define W 16
 #include "_iabn_isa.h"
+#undef ISA
 #undef TARGET
-#undef IABN_WIDTH
-#undef NAME
+#undef W
 #endif
+
+/* The tasks on elements of one type. */
+typedef struct {
+    Task eval_planes, train_planes, backward_planes;
+    Task eval_rows, part_stats_rows, part_eval_rows;
+    Task stats_rows, apply_rows, reduce_rows, backward_rows;
+} Sweeps;
+
+#define SWEEPS(type, isa)                                                                                            \
+    {eval_planes_##type##_##isa, train_planes_##type##_##isa, backward_planes_##type##_##isa,                        \
+     eval_rows_##type##_##isa, part_stats_rows_##type##_##isa, part_eval_rows_##type##_##isa,                        \
+     stats_rows_##type##_##isa, apply_rows_##type##_##isa, reduce_rows_##type##_##isa, backward_rows_##type##_##isa}
 
 typedef struct {
     int width;
     const char *name;
-    Task eval_planes, train_planes, backward_planes;
-    Task eval_rows, part_stats_rows, part_eval_rows;
-    Task stats_rows, merge_rows, apply_rows;
-    Task reduce_rows, chain_rows, backward_rows;
+    Task chain_rows;
+    Sweeps of[3];                    /* float32, bfloat16, float16 */
 } Variant;
 
-#define VARIANT(width, isa)                                                \
-    {width, #isa,                                                          \
-     eval_planes_##isa, train_planes_##isa, backward_planes_##isa,         \
-     eval_rows_##isa, part_stats_rows_##isa, part_eval_rows_##isa,         \
-     stats_rows_##isa, merge_rows_##isa, apply_rows_##isa,                 \
-     reduce_rows_##isa, chain_rows_##isa, backward_rows_##isa}
+#define VARIANT(width, isa) {width, #isa, chain_rows_##isa, {SWEEPS(float32, isa), SWEEPS(bfloat16, isa), SWEEPS(float16, isa)}}
 
 static const Variant variants[] = {
     VARIANT(4, base),
-#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef IABN_X86
     VARIANT(8, avx2),
     VARIANT(16, avx512),
 #endif
@@ -177,9 +195,11 @@ IABN_EXPORT void iabn_setup(Parallel parallel, int (*thread)(void), int (*team)(
     runtime.thread = thread;
     runtime.team = team;
     machine = 0;
-#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef IABN_X86
+    unsigned a, b, c = 0, d;
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
+        (c & bit_F16C)) {
         machine = 1;
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
@@ -200,58 +220,57 @@ IABN_EXPORT int iabn_interface(void) { return INTERFACE; }
 
 IABN_EXPORT const char *iabn_isa(void) { return variants[widest].name; }
 
-static const Variant *choose(const Job *job) {
-    int64_t span = job->ask.rows ? job->ask.channels : job->ask.positions;
+static const Variant *choose(const Request *ask) {
+    int64_t span = ask->rows ? ask->channels : ask->positions;
     int i = widest;
     while (i > 0 && variants[i].width > span) i--;
     return &variants[i];
 }
 
-/* A task of the rows layout is a sample's tile of channels; narrow enough that every thread gets one. */
-static int64_t rows_tile(const Job *job, int width) {
-    int64_t tile = 4 * width;
-    while (tile > width && job->ask.batch * pieces(job->ask.channels, tile) < job->ask.threads) tile /= 2;
-    return tile;
+/* A task of the rows layout is a strip of a sample's channels; narrow enough that every thread gets one. */
+static int64_t rows_strip(const Request *ask, int width) {
+    int64_t strip = STRIP;
+    while (strip > width && ask->batch * pieces(ask->channels, strip) < ask->threads) strip /= 2;
+    return strip;
 }
 
 /* Inference on fewer samples than threads, which would keep most threads idle: share a sample's positions. Returns
  * whether it was done. */
-static int eval_segments(Job *job, const Variant *v) {
-    int64_t tasks = job->ask.batch * pieces(job->ask.positions, SEGMENT), tile = job->tile;
-    if (job->ask.batch >= job->ask.threads || job->ask.positions <= SEGMENT || job->ask.instance_mean ||
-        job->ask.alpha == INFINITY)
+static int eval_segments(Job *job, const Sweeps *sweeps) {
+    const Request *ask = &job->ask;
+    int64_t tasks = ask->batch * pieces(ask->positions, SEGMENT);
+    if (ask->batch >= ask->threads || ask->positions <= SEGMENT || ask->instance_mean || ask->alpha == INFINITY)
         return 0;
-    job->parts = malloc((size_t)(2 * tasks * job->ask.channels) * sizeof(float));
+    job->parts = malloc((size_t)(2 * tasks * ask->channels) * sizeof(float));
     if (!job->parts) return 0;
-    job->tile = job->ask.channels; /* a task takes all channels of its positions */
-    run(v->part_stats_rows, job, tasks);
-    run(v->part_eval_rows, job, tasks);
+    run(sweeps->part_stats_rows, job, tasks);
+    run(sweeps->part_eval_rows, job, tasks);
     free(job->parts);
-    job->tile = tile;
     return 1;
 }
 
 IABN_EXPORT void iabn_forward(const Request *ask) {
     Job job = {.ask = *ask};
-    const Variant *v = choose(&job);
+    const Variant *variant = choose(ask);
+    const Sweeps *sweeps = &variant->of[ask->type];
     if (ask->training) {
         job.ask.mean = ask->batch_mean;
         job.ask.var = ask->batch_var;
     }
     if (ask->rows) {
-        job.tile = rows_tile(&job, v->width);
-        int64_t tasks = ask->batch * pieces(ask->channels, job.tile);
+        job.strip = rows_strip(ask, variant->width);
+        int64_t tasks = ask->batch * pieces(ask->channels, job.strip);
         if (ask->training) {
-            run(v->stats_rows, &job, tasks);
-            run(v->merge_rows, &job, pieces(ask->channels, TILE));
-            run(v->apply_rows, &job, tasks);
-        } else if (!eval_segments(&job, v)) {
-            run(v->eval_rows, &job, tasks);
+            run(sweeps->stats_rows, &job, tasks);
+            run(merge_rows, &job, pieces(ask->channels, TILE));
+            run(sweeps->apply_rows, &job, tasks);
+        } else if (!eval_segments(&job, sweeps)) {
+            run(sweeps->eval_rows, &job, tasks);
         }
     } else if (ask->training) {
-        run(v->train_planes, &job, ask->channels);
+        run(sweeps->train_planes, &job, ask->channels);
     } else {
-        run(v->eval_planes, &job, ask->batch * ask->channels);
+        run(sweeps->eval_planes, &job, ask->batch * ask->channels);
     }
 }
 
@@ -261,15 +280,16 @@ IABN_EXPORT int iabn_backward(const Request *ask) {
     float *scratch = malloc(3 * instances * sizeof(float));
     if (!scratch) return 1;
     Job job = {.ask = *ask, .slope = scratch, .tilt = scratch + instances, .shift = scratch + 2 * instances};
-    const Variant *v = choose(&job);
+    const Variant *variant = choose(ask);
+    const Sweeps *sweeps = &variant->of[ask->type];
     if (ask->rows) {
-        job.tile = rows_tile(&job, v->width);
-        int64_t tasks = ask->batch * pieces(ask->channels, job.tile);
-        run(v->reduce_rows, &job, tasks);
-        run(v->chain_rows, &job, pieces(ask->channels, TILE));
-        if (ask->out) run(v->backward_rows, &job, tasks);
+        job.strip = rows_strip(ask, variant->width);
+        int64_t tasks = ask->batch * pieces(ask->channels, job.strip);
+        run(sweeps->reduce_rows, &job, tasks);
+        run(variant->chain_rows, &job, pieces(ask->channels, TILE));
+        if (ask->out) run(sweeps->backward_rows, &job, tasks);
     } else {
-        run(v->backward_planes, &job, ask->channels);
+        run(sweeps->backward_planes, &job, ask->channels);
     }
     free(scratch);
     return 0;

@@ -1,4 +1,8 @@
-"""The formula of Instance-Aware BatchNorm, in plain PyTorch: what every faster path is tested against."""
+"""The formula of Instance-Aware BatchNorm, in plain PyTorch: what every faster path is tested against.
+
+It is also what runs on other devices, under `torch.func`, in exported models and in TorchScript, so it is
+written in what all of them read. Norm tensors may be float32 where the input is narrower.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,6 @@ def iabn(
     running_var: Tensor | None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    *,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -41,6 +44,10 @@ def iabn(
     gradients flow through them), the running ones otherwise. A sample whose statistics lie further from the
     layer's than `alpha` standard errors is normalised with statistics moved towards its own.
 
+    The standard errors (the paper's s, equation 4) are those of `var + eps`, as in the authors' code:
+    sqrt((var + eps) / L) of the mean, (var + eps) · sqrt(2 / (L − 1)) of the variance. The paper's equation
+    has no eps there; it matters only for a channel whose variance is hardly larger than eps.
+
     Args:
         x: Input of shape `[B, C, ...]`.
         running_mean: Running mean `[C]`; moved in place where `training` is set. None: none is kept.
@@ -50,9 +57,10 @@ def iabn(
         training: Normalise with the batch's statistics and move the running ones.
         momentum: How far the running statistics move towards the batch's.
         eps: Added to variances.
-        alpha: Width of the soft shrinkage in standard errors; 0 is InstanceNorm, inf is BatchNorm.
+        alpha: Width of the soft shrinkage in standard errors; 0 is InstanceNorm, inf (and anything from 1e12
+            on) is BatchNorm.
         correction: 0 divides variances by the number of values as the paper does, 1 by one less as the
-            authors' released code does.
+            authors' released code does, the batch's variance too.
 
     Returns:
         The normalised input, of `x`'s shape and dtype.
@@ -60,15 +68,22 @@ def iabn(
     for values in (running_mean, running_var, weight, bias):
         if values is not None and values.numel() != x.shape[1]:
             raise ValueError(f"expected {values.numel()} channels, got {x.shape[1]}")
-    if alpha == math.inf or x.shape[2:].numel() == 1 or x.numel() == 0:
-        use_batch = training or running_mean is None
-        return F.batch_norm(x, running_mean, running_var, weight, bias, use_batch, momentum, eps)
+    own = training or running_mean is None or running_var is None
+    plain = never_corrects(x, alpha)
+    if (
+        plain
+        and (correction == 0 or not own)
+        and _batch_norm_takes(x, running_mean, running_var, weight, bias)
+    ):
+        return F.batch_norm(x, running_mean, running_var, weight, bias, own, momentum, eps)
     if training or running_mean is None or running_var is None:
         mean, var = batch_statistics(x, correction)
         if training and running_mean is not None and running_var is not None:
             move_running_statistics(x, mean, var, running_mean, running_var, momentum, correction)
     else:
         mean, var = running_mean, running_var
+    if plain:
+        return normalize(x, mean, var, weight, bias, eps)
     return normalize_instances(x, mean, var, weight, bias, eps, alpha, correction)
 
 
@@ -107,13 +122,39 @@ def iabn_rows(
         tensor([[[ 1.,  3.]],
                 [[-1.,  1.]]])
     """
-    for values in (mean, var, weight, bias):
-        if values is not None and values.shape != x.shape[:2]:
-            raise ValueError(f"expected statistics of shape {[*x.shape[:2]]}, got {[*values.shape]}")
-    if alpha == math.inf or x.shape[2:].numel() == 1 or x.numel() == 0:
-        wide = widened(x)
-        return affine(wide, mean.to(wide.dtype), var.to(wide.dtype), weight, bias, eps).to(x.dtype)
+    check_rows(x, mean, var, weight, bias)
+    if never_corrects(x, alpha):
+        return normalize(x, mean, var, weight, bias, eps)
     return normalize_instances(x, mean, var, weight, bias, eps, alpha, correction)
+
+
+def check_rows(x: Tensor, *layers: Tensor | None) -> None:
+    """Refuse layers that are not one for each row of `x`."""
+    expected = x.shape[:2]
+    for values in layers:
+        if values is not None and values.shape != expected:
+            raise ValueError(f"expected statistics of shape {[*expected]}, got {[*values.shape]}")
+
+
+def never_corrects(x: Tensor, alpha: float) -> bool:
+    """Whether IABN is BatchNorm here: a boundless `alpha`, a single position, or no sample.
+
+    With a boundless `alpha` the formula would take 0 · inf in its gradients. 1e12 standard errors count as
+    boundless: no real sample lies so far off.
+
+    Example:
+        >>> never_corrects(torch.zeros(2, 3, 1, 1), 4.0), never_corrects(torch.zeros(2, 3, 2), 4.0)
+        (True, False)
+    """
+    return alpha >= 1e12 or positions(x) == 1 or x.numel() == 0
+
+
+def positions(x: Tensor) -> int:
+    """How many values a channel of one sample has: the paper's L."""
+    count = 1
+    for size in x.shape[2:]:
+        count *= size
+    return count
 
 
 def batch_statistics(x: Tensor, correction: int = 0) -> tuple[Tensor, Tensor]:
@@ -123,7 +164,7 @@ def batch_statistics(x: Tensor, correction: int = 0) -> tuple[Tensor, Tensor]:
     """
     if x.numel() == x.shape[1]:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {x.shape}")
-    axes = [0, *range(2, x.ndim)]
+    axes = [0] + list(range(2, x.ndim))  # noqa: RUF005 (TorchScript reads no unpacking)
     var, mean = torch.var_mean(widened(x), dim=axes, correction=correction)
     return mean, var
 
@@ -140,7 +181,7 @@ def move_running_statistics(
     """Move the running statistics towards the batch's in place; the variance kept is the unbiased one."""
     count = x.numel() / x.shape[1]
     with torch.no_grad():
-        unbiased = var if correction else var * (count / (count - 1))
+        unbiased = var if correction == 1 else var * (count / (count - 1))
         running_mean.lerp_(mean.to(running_mean.dtype), momentum)
         running_var.lerp_(unbiased.to(running_var.dtype), momentum)
 
@@ -161,32 +202,45 @@ def normalize_instances(
     statistics, one for the multiply-add.
     """
     wide = widened(x)
-    positions = x.shape[2:].numel()
+    count = positions(x)
     mean, var = mean.to(wide.dtype), var.to(wide.dtype)
     instance_var, instance_mean = torch.var_mean(wide, dim=list(range(2, x.ndim)), correction=correction)
 
-    mean_error = torch.sqrt((var + eps) / positions)
-    var_error = (var + eps) * math.sqrt(2 / (positions - 1))
+    mean_error = torch.sqrt((var + eps) / count)
+    var_error = (var + eps) * math.sqrt(2 / (count - 1))
     corrected_mean = correct(mean, instance_mean, alpha * mean_error)
     corrected_var = torch.clamp_min(correct(var, instance_var, alpha * var_error), 0)
+    return normalize(x, corrected_mean, corrected_var, weight, bias, eps)
 
-    return affine(wide, corrected_mean, corrected_var, weight, bias, eps).to(x.dtype)
 
-
-def affine(
+def normalize(
     x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:
-    """`(x - mean) / sqrt(var + eps) * weight + bias` as one multiply-add, per channel or instance."""
-    scale = torch.rsqrt(var + eps)
+    """`(x - mean) / sqrt(var + eps) * weight + bias` as one multiply-add; statistics `[C]` or `[B, C]`."""
+    wide = widened(x)
+    scale = torch.rsqrt(var.to(wide.dtype) + eps)
     if weight is not None:
         scale = scale * weight
-    shift = -mean * scale
+    shift = -mean.to(wide.dtype) * scale
     if bias is not None:
         shift = shift + bias
-    trailing = (...,) + (None,) * (x.ndim - 2)
-    return torch.addcmul(shift[trailing], x, scale[trailing])
+    for _ in range(x.ndim - 2):
+        scale, shift = scale.unsqueeze(-1), shift.unsqueeze(-1)
+    return torch.addcmul(shift, wide, scale).to(x.dtype)
 
 
 def widened(x: Tensor) -> Tensor:
     """`x` in float32 where it is narrower, for statistics that half precision cannot hold."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return x.float() if x.dtype == torch.float16 or x.dtype == torch.bfloat16 else x
+
+
+def _batch_norm_takes(
+    x: Tensor, mean: Tensor | None, var: Tensor | None, weight: Tensor | None, bias: Tensor | None
+) -> bool:
+    """Whether `F.batch_norm` takes these dtypes: all of `x`'s own, or all float32 around a narrower `x`."""
+    like_x, wide = True, x.dtype == torch.float16 or x.dtype == torch.bfloat16
+    for values in (mean, var, weight, bias):
+        if values is not None:
+            like_x = like_x and values.dtype == x.dtype
+            wide = wide and values.dtype == torch.float32
+    return like_x or wide

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
-from . import kernels
+from . import functional, kernels
 
 
 class _IABN(_BatchNorm):
-    """What the three layers share; each says of how many dimensions its input may be."""
+    """What the three layers share; what input they take they have from BatchNorm."""
 
-    _ranks: tuple[int, ...]
+    __constants__ = [*_BatchNorm.__constants__, "alpha", "correction"]  # noqa: RUF012 (as BatchNorm has it)
 
     def __init__(
         self,
@@ -37,35 +37,55 @@ class _IABN(_BatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise `x`; in train mode move the running statistics, as BatchNorm does."""
-        self._check_input_dim(x)
-        running_mean, running_var = self.running_mean, self.running_var
-        momentum = 0.0 if self.momentum is None else self.momentum
-        if self.training:
-            if not self.track_running_stats:
-                running_mean = running_var = None
-            elif self.num_batches_tracked is not None:
-                self.num_batches_tracked.add_(1)
-                if self.momentum is None:
-                    momentum = 1.0 / float(self.num_batches_tracked)
-        return kernels.iabn(
-            x,
-            running_mean,
-            running_var,
-            self.weight,
-            self.bias,
-            training=self.training or running_mean is None,
-            momentum=momentum,
-            eps=self.eps,
-            alpha=self.alpha,
-            correction=self.correction,
-        )
+        self._check_input_dim(x)  # type: ignore[no-untyped-call]
+        momentum = self._count_batch() if self.training else 0.0
+        kept = self.track_running_stats or not self.training
+        if torch.jit.is_scripting():  # type: ignore[attr-defined]
+            mean = self.running_mean if kept else None
+            return functional.iabn(
+                x,
+                mean,
+                self.running_var if kept else None,
+                self.weight,
+                self.bias,
+                self.training or mean is None,
+                momentum,
+                self.eps,
+                self.alpha,
+                self.correction,
+            )
+        else:  # TorchScript would compile what comes after the `if`
+            mean, var, weight, bias = self._tensors()
+            if not kept:
+                mean = var = None
+            return kernels.iabn(
+                x,
+                mean,
+                var,
+                weight,
+                bias,
+                self.training or mean is None,
+                momentum,
+                self.eps,
+                self.alpha,
+                self.correction,
+            )
 
-    def _check_input_dim(self, x: Tensor) -> None:
-        if x.ndim not in self._ranks:
-            expected = " or ".join(f"{rank}D" for rank in self._ranks)
-            raise ValueError(f"expected {expected} input (got {x.ndim}D input)")
-        if x.shape[1] != self.num_features:
-            raise ValueError(f"expected {self.num_features} channels, got {x.shape[1]}")
+    def _tensors(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        """Running mean and variance, scale and shift, found faster than as attributes."""
+        buffers, parameters = self._buffers, self._parameters
+        try:
+            return buffers["running_mean"], buffers["running_var"], parameters["weight"], parameters["bias"]
+        except KeyError:  # parametrised, or replaced by a plain tensor
+            return self.running_mean, self.running_var, self.weight, self.bias
+
+    def _count_batch(self) -> float:
+        """Count one more batch; returns how far the running statistics move."""
+        if self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                return 1.0 / float(self.num_batches_tracked)
+        return 0.0 if self.momentum is None else self.momentum
 
     def extra_repr(self) -> str:
         """IABN's own two settings before BatchNorm's."""
@@ -84,8 +104,6 @@ class IABN1d(_IABN, nn.BatchNorm1d):
         >>> IABN1d(2, alpha=0).eval()(x).mean(dim=-1)
         tensor([[0., 0.]], grad_fn=<MeanBackward1>)
     """
-
-    _ranks = (2, 3)
 
 
 class IABN2d(_IABN, nn.BatchNorm2d):
@@ -114,13 +132,9 @@ class IABN2d(_IABN, nn.BatchNorm2d):
         IABN2d(3, alpha=4, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
     """
 
-    _ranks = (4,)
-
 
 class IABN3d(_IABN, nn.BatchNorm3d):
     """Instance-Aware BatchNorm over `[B, C, D, H, W]`."""
-
-    _ranks = (5,)
 
 
 _IABN_OF: dict[type[_BatchNorm], type[_IABN]] = {

@@ -13,12 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import surroundings
+
 SWITCH = "NOTE_TTA_KERNEL"
-_FLOATS_PER_THREAD = 16384
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+"""The dtypes of the input that the kernel takes, and what it calls them."""
+_ELEMENTS_PER_THREAD = 16384
 # `Request` in _iabn.c: 13 pointers; batch, channels, positions; eps, alpha; rows, training, correction,
-# threads, apart. One packed record costs a third of what ctypes takes for as many arguments.
-_INTERFACE = 2
-_REQUEST = struct.Struct("13P3q2f5i")
+# threads, apart, type. One packed record costs a third of what ctypes takes for as many arguments.
+_INTERFACE = 3
+_REQUEST = struct.Struct("13P3q2f6i")
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ def load(path: Path) -> Kernel:
         return Kernel(None, None, reason, path, switched_off=True)
     if not path.exists():
         return Kernel(None, None, f"{path} does not exist: the install found no working C compiler", path)
+    if surroundings.MISSING:
+        return Kernel(None, None, surroundings.MISSING, path)
     try:
         library = ctypes.CDLL(str(path))
         if not hasattr(library, "iabn_interface") or library.iabn_interface() != _INTERFACE:
@@ -122,8 +128,8 @@ def request(
     grad_affine: tuple[Tensor, Tensor] | None = None,
 ) -> bytes:
     """A call of the kernel as C reads it. The caller keeps every tensor alive until the call returns."""
-    shape = x.shape
-    floats = x.numel()
+    batch_size, channels, *_ = x.shape
+    elements = x.numel()
     mean, var = layer
     eps, alpha, correction = settings
     return _REQUEST.pack(
@@ -140,14 +146,15 @@ def request(
         0 if instances is None else instances[1].data_ptr(),
         0 if grad_affine is None else grad_affine[0].data_ptr(),
         0 if grad_affine is None else grad_affine[1].data_ptr(),
-        shape[0],
-        shape[1],
-        floats // (shape[0] * shape[1]),
+        batch_size,
+        channels,
+        elements // (batch_size * channels),
         eps,
         alpha,
         not x.is_contiguous(),
         training,
         correction,
-        min(torch.get_num_threads(), 1 + floats // _FLOATS_PER_THREAD),
-        mean is not None and mean.ndim == 2,
+        min(torch.get_num_threads(), 1 + elements // _ELEMENTS_PER_THREAD),
+        mean is not None and mean.numel() != channels,
+        TYPES[x.dtype],
     )

@@ -1,8 +1,8 @@
 """The fused kernel as PyTorch operators: CPU, fake tensors and autograd.
 
 `note_tta::iabn_infer` has no autograd and is cheap to call, for inference; `note_tta::iabn` is differentiable
-and takes the layer's or the batch's statistics; `note_tta::iabn_backward` is its gradient. Their inputs are
-checked by `kernels.iabn`, the only caller.
+and takes the layer's or the batch's statistics; `note_tta::iabn_backward` is its gradient. `x` is float32,
+bfloat16 or float16, every other tensor float32. Inputs are checked by `kernels.iabn`, the only caller.
 """
 
 from __future__ import annotations
@@ -85,8 +85,12 @@ def forward(
 
 
 def _room(x: Tensor, training: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    instances, channels = (x.shape[0], x.shape[1]), x.shape[1] if training else 0
-    return x.new_empty(instances), x.new_empty(instances), x.new_empty(channels), x.new_empty(channels)
+    def room(*size: int) -> Tensor:
+        return x.new_empty(size, dtype=torch.float32)
+
+    batch, channels = x.shape[:2]
+    kept = channels if training else 0
+    return room(batch, channels), room(batch, channels), room(kept), room(kept)
 
 
 def backward(
@@ -111,7 +115,7 @@ def backward(
     if grad.stride() != source.stride():
         grad = torch.empty_like(source).copy_(grad)
     grad_x = torch.empty_like(source) if wanted else x.new_empty(0)
-    grad_weight, grad_bias = x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    grad_weight, grad_bias = torch.empty_like(mean), torch.empty_like(mean)
     failed = kernel().backward(
         request(
             source,
@@ -143,7 +147,7 @@ def _fake_forward(x: Tensor, mean: Tensor | None, *_: Any) -> tuple[Tensor, Tens
 
 def _fake_backward(grad: Tensor, x: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
     grad_x = torch.empty_like(x) if others[-1] else x.new_empty(0)
-    return grad_x, x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    return grad_x, torch.empty_like(others[2]), torch.empty_like(others[2])
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

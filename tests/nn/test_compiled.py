@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from note_tta.nn import IABN1d, IABN2d, IABN3d, native
+from note_tta.nn import IABN1d, IABN2d, IABN3d, convert_iabn, native
 
 
 def network(seed=0):
@@ -75,7 +75,38 @@ def test_transforms_inside_compiled_code_take_the_formula():
 def test_export(strict):
     model, x = network().eval(), torch.randn(2, 3, 12, 12)
     exported = torch.export.export(model, (x,), strict=strict)
+    assert "note_tta" not in str(exported.graph), "an exported model must run without this package"
     torch.testing.assert_close(exported.module()(x), model(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.BatchNorm2d(4), (3, 4, 5, 5)),
+        (nn.BatchNorm1d(4), (3, 4)),
+        (nn.BatchNorm1d(4, momentum=None), (3, 4, 7)),
+        (nn.BatchNorm3d(4, affine=False, track_running_stats=False), (3, 4, 2, 3, 4)),
+    ],
+)
+def test_scripting_takes_the_formula(layer, shape):
+    model = convert_iabn(nn.Sequential(layer), alpha=1.0)
+    scripted = torch.jit.script(copy.deepcopy(model))
+    assert "note_tta::" not in str(scripted.inlined_graph)
+    for training in (True, False):
+        x = torch.randn(shape) * 2 + 1
+        found = scripted.train(training)(x)
+        torch.testing.assert_close(found, model.train(training)(x), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(scripted.state_dict(), model.state_dict())
+
+
+def test_scripted_models_save_and_refuse():
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(network().eval()), file)
+    file.seek(0)
+    x = torch.randn(2, 3, 12, 12)
+    torch.testing.assert_close(torch.jit.load(file)(x), network().eval()(x), atol=1e-5, rtol=1e-5)
+    with pytest.raises(Exception, match="expected 4D input"):
+        torch.jit.script(IABN2d(4))(torch.zeros(2, 4, 3))
 
 
 def test_tracing_takes_the_formula():

@@ -135,7 +135,7 @@ def test_alpha_zero_is_instance_norm(dim, training):
 
 @pytest.mark.parametrize("dim", [1, 2, 3])
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("alpha", [math.inf, 1e9])
+@pytest.mark.parametrize("alpha", [math.inf, 1e30, 1e9])
 def test_infinite_alpha_is_batch_norm(dim, training, alpha):
     ours, torchs = layer_of(dim, torch.float64, alpha=alpha), BATCH_NORMS[dim](4).double()
     torchs.load_state_dict(ours.state_dict())
@@ -178,6 +178,39 @@ def test_a_single_position_is_plain_batch_norm(shape):
     for training in (True, False):
         torch.testing.assert_close(ours.train(training)(x), torchs.train(training)(x))
     torch.testing.assert_close(ours.state_dict(), torchs.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("alpha", "shape"), [(4.0, (5, 4)), (4.0, (5, 4, 1)), (1e30, (5, 4, 6)), (math.inf, (5, 4, 6))]
+)
+def test_correction_one_is_unbiased_where_nothing_is_corrected(alpha, shape):
+    """A single position or a boundless alpha: as in the released code, the batch's variance is unbiased."""
+    layer, x = layer_of(1, torch.float64, alpha=alpha, correction=1), torch.randn(shape).double()
+    before = layer.running_var.clone()
+    values = x.transpose(0, 1).reshape(4, -1)
+    mean, var = values.mean(1), values.var(1, correction=1)
+    scale = layer.weight / (var + layer.eps).sqrt()
+    rest = (-1,) + (1,) * (len(shape) - 2)
+    expected = (x - mean.view(rest)) * scale.view(rest) + layer.bias.view(rest)
+    torch.testing.assert_close(layer(x), expected)
+    torch.testing.assert_close(layer.running_var, 0.9 * before + 0.1 * var)
+
+    def run(x, weight, bias):
+        return iabn(x, None, None, weight, bias, training=True, alpha=alpha, correction=1)
+
+    assert torch.autograd.gradcheck(run, (x.requires_grad_(), layer.weight, layer.bias))
+
+
+@pytest.mark.parametrize("alpha", [1e12, 1e20, 1e30, 1e300])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_boundless_alpha_has_batch_norm_s_gradients_in_float32(alpha, training):
+    layer, torchs = layer_of(2, alpha=alpha).train(training), nn.BatchNorm2d(4).train(training)
+    torchs.load_state_dict(layer.state_dict())
+    leaves = [(1e4 * drifted(2, torch.float32)).requires_grad_() for _ in range(2)]
+    for module, leaf in zip((layer, torchs), leaves, strict=True):
+        module(leaf).square().sum().backward()
+    torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
+    torch.testing.assert_close(layer.weight.grad, torchs.weight.grad)
 
 
 def test_cumulative_momentum_follows_batch_norm():

@@ -1,4 +1,5 @@
 import ctypes
+import inspect
 import math
 import warnings
 
@@ -8,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from note_tta.nn import IABN2d, functional, kernels, native, operators
+from note_tta.nn import IABN2d, functional, kernels, native, operators, surroundings
 
 needs_kernel = pytest.mark.skipif(not native.kernel().active, reason=f"no kernel: {native.kernel().reason}")
 
@@ -47,11 +48,11 @@ def case(shape, layout=None, seed=0, affine=True):
 
 
 def run(function, tensors, dtype=torch.float32, **settings):
-    """The answer, its gradients and the statistics afterwards, all in `dtype`."""
-    x, mean, var, weight, bias = (None if t is None else t.clone().to(dtype) for t in tensors)
+    """The answer, its gradients and the statistics afterwards; all in `dtype`, or each in its own."""
+    x, mean, var, weight, bias = (None if t is None else t.clone().to(dtype or t.dtype) for t in tensors)
     leaves = [t.requires_grad_() for t in (x, weight, bias) if t is not None]
     out = function(x, mean, var, weight, bias, **settings)
-    push = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    push = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
     grads = torch.autograd.grad(out, leaves, push.contiguous(memory_format=torch.preserve_format))
     return [out.detach(), *grads, mean, var]
 
@@ -64,7 +65,7 @@ def close(found, expected, tolerance=1e-5):
 
 def takes_kernel(*arguments, **settings):
     x, *layer = arguments
-    return settings.get("alpha", 4.0) != math.inf and kernels._fits(x, layer, x.shape[1:2])
+    return settings.get("alpha", 4.0) < 1e12 and kernels._fits(x, layer, x.shape[1])
 
 
 @pytest.fixture(params=[0, 1, 2], ids=["base", "avx2", "avx512"])
@@ -90,6 +91,68 @@ def test_kernel_equals_the_formula(instruction_set, shape, layout, training):
                 run(kernels.iabn, tensors, **settings),
                 run(functional.iabn, tensors, torch.float64, **settings),
             )
+
+
+HALVES = {torch.bfloat16: 2**-8, torch.float16: 2**-11}
+
+
+def halved(tensors, dtype, params):
+    """The tensors as a 16-bit model has them; its norm tensors may have stayed wide."""
+    return [tensors[0].to(dtype), *(None if t is None else t.to(params) for t in tensors[1:])]
+
+
+@needs_kernel
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("wide", [True, False], ids=["float32-norm", "16-bit-norm"])
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [
+        ((3, 5, 4, 4), None),
+        ((4, 20, 7, 7), None),
+        ((2, 9, 3, 3), None),
+        ((2, 3, 1, 2), None),
+        ((2, 70, 6), None),
+        ((4, 20, 7, 7), torch.channels_last),
+        ((1, 130, 9, 13), torch.channels_last),
+    ],
+)
+def test_sixteen_bits_equal_the_formula(instruction_set, shape, layout, wide, dtype, training):
+    tensors = halved(case(shape, layout), dtype, torch.float32 if wide else dtype)
+    assert takes_kernel(*tensors)
+    found = run(kernels.iabn, tensors, None, training=training, alpha=1.0)
+    expected = run(functional.iabn, tensors, torch.float64, training=training, alpha=1.0)
+    assert [t.dtype for t in found] == [dtype] * 2 + [torch.float32 if wide else dtype] * 4
+    close([t.float() for t in found], expected, 2 * HALVES[dtype])
+
+
+@needs_kernel
+@pytest.mark.parametrize("dtype", HALVES)
+def test_every_sixteen_bit_number_is_read_and_rounded_right(instruction_set, dtype):
+    numbers = torch.arange(2**16).to(torch.int16).view(dtype).reshape(1, 1, -1, 16)
+    for factor in (1.0, 1.0003, 0.7):
+        weight = torch.full((1, 1), factor)
+        out = kernels.iabn_rows(numbers, torch.zeros(1, 1), torch.ones(1, 1), weight, eps=0.0, alpha=math.inf)
+        assert torch.equal(out.isnan(), numbers.isnan())
+        torch.testing.assert_close(out, (numbers.float() * weight).to(dtype), rtol=0, atol=0, equal_nan=True)
+
+
+@needs_kernel
+@pytest.mark.parametrize("layout", [None, torch.channels_last])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_first_value_far_off_costs_no_digits(instruction_set, layout, training, threads):
+    """Statistics are summed about the first value, which may lie a hundred deviations from the mean."""
+    x, *layer = case((1, 9, 112, 112), layout)
+    x[:, ::2, 0, 0] += 3000
+    settings = {"training": training, "alpha": 0.5}
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        found = run(kernels.iabn, (x, *layer), **settings)
+    finally:
+        torch.set_num_threads(before)
+    close(found, run(functional.iabn, (x, *layer), torch.float64, **settings))
 
 
 @needs_kernel
@@ -259,7 +322,9 @@ def test_gradients_can_be_differentiated_again():
         (lambda x, *layer: (x.transpose(2, 3), *layer), {}),
         (lambda x, *layer: (x[:, :, ::2], *layer), {}),
         (lambda x, mean, *layer: (x.double(), mean.double(), *(t.double() for t in layer)), {}),
-        (lambda x, *layer: (x.bfloat16(), *layer), {}),
+        (lambda x, mean, *layer: (x.bfloat16(), mean.half(), *layer), {}),
+        (lambda x, *layer: (x.bfloat16().transpose(2, 3), *layer), {}),
+        (lambda x, *layer: (x, *layer), {"alpha": 1e30}),
         (lambda x, mean, *layer: (x, mean.double(), *layer), {}),
         (lambda x, mean, var, weight, bias: (x, mean, var, weight.repeat(2)[::2], bias), {}),
         (lambda x, mean, *layer: (x, mean.requires_grad_(), *layer), {}),
@@ -271,7 +336,9 @@ def test_gradients_can_be_differentiated_again():
         "transposed",
         "strided",
         "double",
-        "half",
+        "two-halves",
+        "half-transposed",
+        "all-but-inf",
         "mixed",
         "gaps",
         "learned",
@@ -344,15 +411,31 @@ def test_operators_take_a_layout_that_a_compiler_chose():
     close([grads[0]], [leaf.grad])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_autocast_keeps_working(dtype):
-    layer, x = IABN2d(8), torch.randn(4, 8, 6, 6)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = layer(x.to(dtype))
-        out.float().square().sum().backward()
-    assert out.dtype == dtype
-    torch.testing.assert_close(out.float(), IABN2d(8)(x), atol=0.05, rtol=0.05)
-    assert layer.weight.grad.isfinite().all() and layer.weight.grad.dtype == torch.float32
+@pytest.mark.parametrize("shape", [(4, 8, 6, 6), (4, 8, 1, 1)])
+@pytest.mark.parametrize("norm", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("alpha", [1.0, math.inf])
+@pytest.mark.parametrize("correction", [0, 1])
+@pytest.mark.parametrize("switch", ["on", "off"])
+def test_any_mix_of_dtypes_is_taken(monkeypatch, shape, norm, dtype, alpha, correction, switch):
+    """In eval and train mode, forward and backward, under autocast and not, with and without the kernel."""
+    if switch == "off":
+        monkeypatch.setattr(kernels, "_fits", lambda *_: False)
+    x = case(shape)[0]
+    for training in (False, True):
+        exact = IABN2d(8, alpha=alpha, correction=correction).double().train(training)
+        truth = exact(x.to(dtype).double())
+        truth.square().sum().backward()
+        for cast in (None, torch.bfloat16, torch.float16):
+            layer = IABN2d(8, alpha=alpha, correction=correction).to(norm).train(training)
+            leaf = x.to(dtype).requires_grad_()
+            with torch.autocast("cpu", dtype=cast, enabled=cast is not None):
+                out = layer(leaf)
+            out.float().square().sum().backward()
+            assert out.dtype == leaf.grad.dtype == dtype and layer.weight.grad.dtype == norm
+            torch.testing.assert_close(out.double(), truth, atol=0.03, rtol=0.02)
+            torch.testing.assert_close(layer.bias.grad.double(), exact.bias.grad, atol=1.0, rtol=0.03)
+            torch.testing.assert_close(layer.running_var.double(), exact.running_var, atol=0.02, rtol=0.02)
 
 
 def test_a_missing_kernel_is_said_once(monkeypatch, tmp_path):
@@ -396,6 +479,30 @@ def test_a_kernel_of_another_version_is_not_called(monkeypatch):
     monkeypatch.setattr(native, "_INTERFACE", 1)
     old = native.load(native.kernel().path)
     assert not old.active and "built from another version: install the package again" in old.reason
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", ["_functorch", "_is_tracing", "_len_torch_dispatch_stack"])
+def test_a_private_name_that_torch_drops_turns_the_kernel_off(monkeypatch, name):
+    class Renamed:
+        def __getattr__(self, key):
+            if key == name:
+                raise AttributeError(f"module 'torch._C' has no attribute {key!r}")
+            return getattr(torch._C, key)
+
+    source = inspect.getsource(surroundings).replace("torch._C.", "_C.")
+    there = {"_C": Renamed()}
+    exec(source, there)
+    assert name in there["MISSING"]
+    monkeypatch.setattr(surroundings, "MISSING", there["MISSING"])
+    off = native.load(native.kernel().path)
+    assert not off.active and name in off.reason
+    monkeypatch.setattr(kernels, "kernel", lambda: off)
+    kernels._say_once.cache_clear()
+    tensors = case((2, 4, 3, 3))
+    with pytest.warns(RuntimeWarning, match=name):
+        assert torch.equal(kernels.iabn(*tensors), functional.iabn(*tensors))
+    kernels._say_once.cache_clear()
 
 
 @needs_kernel

@@ -1,0 +1,545 @@
+/*
+ * The sweeps of _iabn.c over elements of one type, for one instruction set. _iabn_isa.h says which: `elem` is the
+ * type, TYPE its name, and get_TYPE and put_TYPE read and write a vector of them.
+ */
+
+#define TYPED(f) NAME(JOIN(f, TYPE))
+#define get TYPED(get)
+#define put TYPED(put)
+#define one TYPED(one)
+#define LINE ((int64_t)(64 / sizeof(elem))) /* elements of a line of cache */
+#define UNROLL _Pragma("GCC unroll 16")
+
+/* ---- planes: a channel's positions lie together ------------------------------------------------------------- */
+
+/* The end of a plane: its last W elements, or all of them in the last lanes. */
+INLINE vec TYPED(get_end)(const elem *x, int64_t length) {
+    elem room[W] = {0};
+    if (length >= W) return get(x + length - W);
+    memcpy(room + W - length, x, (size_t)length * sizeof(elem));
+    return get(room);
+}
+
+INLINE void TYPED(put_end)(elem *out, int64_t length, vec v) {
+    elem room[W];
+    if (length >= W) {
+        put(out + length - W, v);
+    } else {
+        put(room, v);
+        memcpy(out, room + W - length, (size_t)length * sizeof(elem));
+    }
+}
+#define get_end TYPED(get_end)
+#define put_end TYPED(put_end)
+
+/* Sums of x - pivot and of its square, as vectors of partial sums. */
+INLINE void TYPED(plane_sums)(const elem *x, int64_t length, float pivot, vec *sum, vec *square) {
+    vec s[4] = {{0}}, q[4] = {{0}}, centre = all(pivot);
+    int64_t i = 0;
+    for (; i + 4 * W <= length; i += 4 * W)
+        for (int k = 0; k < 4; k++) {
+            vec apart = get(x + i + k * W) - centre;
+            s[k] += apart;
+            q[k] = MULTIPLY_ADD(apart, apart, q[k]);
+        }
+    for (; i + W <= length; i += W) {
+        vec apart = get(x + i) - centre;
+        s[0] += apart;
+        q[0] = MULTIPLY_ADD(apart, apart, q[0]);
+    }
+    if (i < length) {
+        vec apart = keep_last(get_end(x, length) - centre, length - i);
+        s[1] += apart;
+        q[1] = MULTIPLY_ADD(apart, apart, q[1]);
+    }
+    *sum = (s[0] + s[1]) + (s[2] + s[3]);
+    *square = (q[0] + q[1]) + (q[2] + q[3]);
+}
+#define plane_sums TYPED(plane_sums)
+
+/* Those of W neighbouring channels about whose pivots too little could be said, again and about their means. */
+FN void TYPED(planes_again)(const elem *x, int64_t length, bits again, vec *mean, vec *m2) {
+    vec sum[W], square[W], kept = *m2;
+    for (int j = 0; j < W; j++) {
+        sum[j] = square[j] = (vec){0};
+        if (again[j]) plane_sums(x + j * length, length, (*mean)[j], &sum[j], &square[j]);
+    }
+    settle(sums(sum), sums(square), *mean, (float)length, mean, m2);
+    *m2 = pick(again, *m2, kept);
+}
+
+/* Mean and sum of squared deviations of n <= W neighbouring channels of one sample; W numbers are written. */
+INLINE void TYPED(plane_stats)(const elem *x, int64_t length, int n, float *mean, float *m2) {
+    vec sum[W], square[W], centre, about;
+    float pivot[W] = {0};
+    UNROLL for (int j = 0; j < n; j++) pivot[j] = one(x + j * length);
+    UNROLL for (int j = 0; j < n; j++) plane_sums(x + j * length, length, pivot[j], &sum[j], &square[j]);
+    for (int j = n; j < W; j++) sum[j] = square[j] = (vec){0};
+    bits again = settle(sums(sum), sums(square), load(pivot), (float)length, &centre, &about);
+    if (__builtin_expect(any(again), 0)) TYPED(planes_again)(x, length, again, &centre, &about);
+    store(mean, centre);
+    store(m2, about);
+}
+
+/* The same of n <= TILE channels; numbers are written for a multiple of W. Maps of one or two vectors are so short that
+ * the loops over them are worth unrolling. */
+FN void TYPED(planes_stats)(const elem *x, int64_t length, int n, float *mean, float *m2) {
+    for (int j = 0; j < n; j += W) {
+        int left = (int)smaller(n - j, W);
+        if (length == W && left == W)
+            TYPED(plane_stats)(x + j * W, W, W, mean + j, m2 + j);
+        else if (length == 2 * W && left == W)
+            TYPED(plane_stats)(x + 2 * j * W, 2 * W, W, mean + j, m2 + j);
+        else
+            TYPED(plane_stats)(x + j * length, length, left, mean + j, m2 + j);
+    }
+}
+#define planes_stats TYPED(planes_stats)
+
+/* Normalise one channel; meanwhile what lies `ahead` is fetched, for it is read next and twice, then no more. */
+INLINE void TYPED(plane_apply)(const elem *restrict x, elem *restrict out, int64_t length, float centre, float scale,
+                               float bias, int64_t ahead) {
+    vec c = all(centre), s = all(scale), b = all(bias);
+    int64_t i = 0;
+    for (; i + LINE <= length; i += LINE) {
+        __builtin_prefetch(x + i + ahead, 0, 0);
+        __builtin_prefetch(out + i + WRITE_AHEAD, 1, 3);
+        for (int k = 0; k < LINE; k += W) put(out + i + k, MULTIPLY_ADD(get(x + i + k) - c, s, b));
+    }
+    for (; i + W <= length; i += W) put(out + i, MULTIPLY_ADD(get(x + i) - c, s, b));
+    if (i < length) put_end(out, length, MULTIPLY_ADD(get_end(x, length) - c, s, b));
+}
+#define plane_apply TYPED(plane_apply)
+
+/* Normalise n <= TILE neighbouring channels of one sample whose statistics are known. */
+FN void TYPED(planes_apply)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *m2) {
+    int64_t length = job->ask.positions, at = (b * job->ask.channels + c0) * length;
+    const elem *x = (const elem *)job->ask.x + at;
+    elem *out = (elem *)job->ask.out + at;
+    float centre[TILE], scale[TILE], bias[TILE];
+    normaliser(job, b, c0, n, mean, m2, centre, scale, bias);
+    if (length == 16)
+        for (int j = 0; j < n; j++) plane_apply(x + j * 16, out + j * 16, 16, centre[j], scale[j], bias[j], n * 16);
+    else
+        for (int j = 0; j < n; j++)
+            plane_apply(x + j * length, out + j * length, length, centre[j], scale[j], bias[j], n * length);
+}
+#define planes_apply TYPED(planes_apply)
+
+/* Tasks are instances (sample, channel), in memory's order. */
+FN void TYPED(eval_planes)(const Job *job, int64_t first, int64_t last) {
+    int64_t length = job->ask.positions, together = channels_within(length, NEAR_CACHE, TILE);
+    while (first < last) {
+        int64_t b = first / job->ask.channels, c0 = first % job->ask.channels;
+        int n = (int)smaller(smaller(together, job->ask.channels - c0), last - first);
+        float mean[TILE + W], m2[TILE + W];
+        if (job->ask.alpha != INFINITY)
+            planes_stats((const elem *)job->ask.x + first * length, length, n, mean, m2);
+        planes_apply(job, b, c0, n, mean, m2);
+        if (job->ask.instance_mean) {
+            memcpy(job->ask.instance_mean + first, mean, (size_t)n * sizeof(float));
+            memcpy(job->ask.instance_m2 + first, m2, (size_t)n * sizeof(float));
+        }
+        first += n;
+    }
+}
+
+/* Tasks are channels: a channel's whole batch is still cached when its statistics are known. */
+FN void TYPED(train_planes)(const Job *job, int64_t first, int64_t last) {
+    int64_t length = job->ask.positions, together = channels_within(job->ask.batch * length, FAR_CACHE, TILE);
+    for (int64_t c0 = first; c0 < last; c0 += together) {
+        int n = (int)smaller(together, last - c0);
+        for (int64_t b = 0; b < job->ask.batch; b++) {
+            int64_t at = b * job->ask.channels + c0;
+            float mean[TILE + W], m2[TILE + W];
+            planes_stats((const elem *)job->ask.x + at * length, length, n, mean, m2);
+            memcpy(job->ask.instance_mean + at, mean, (size_t)n * sizeof(float));
+            memcpy(job->ask.instance_m2 + at, m2, (size_t)n * sizeof(float));
+        }
+        merge_instances(job, c0, n);
+        for (int64_t b = 0; b < job->ask.batch; b++) {
+            int64_t at = b * job->ask.channels + c0;
+            planes_apply(job, b, c0, n, job->ask.instance_mean + at, job->ask.instance_m2 + at);
+        }
+    }
+}
+
+/* sum(grad) and sum(grad * (x - mean)) of one channel of one sample, as vectors of partial sums. */
+INLINE void TYPED(plane_reduce)(const elem *grad, const elem *x, int64_t length, float mean, vec *total, vec *cross) {
+    vec centre = all(mean), g[2] = {{0}}, h[2] = {{0}};
+    int64_t i = 0;
+    for (; i + 2 * W <= length; i += 2 * W)
+        for (int k = 0; k < 2; k++) {
+            vec push = get(grad + i + k * W);
+            g[k] += push;
+            h[k] = MULTIPLY_ADD(push, get(x + i + k * W) - centre, h[k]);
+        }
+    for (; i + W <= length; i += W) {
+        vec push = get(grad + i);
+        g[0] += push;
+        h[0] = MULTIPLY_ADD(push, get(x + i) - centre, h[0]);
+    }
+    if (i < length) {
+        vec push = keep_last(get_end(grad, length), length - i), apart = get_end(x, length) - centre;
+        g[1] += push;
+        h[1] = MULTIPLY_ADD(push, keep_last(apart, length - i), h[1]);
+    }
+    *total = g[0] + g[1];
+    *cross = h[0] + h[1];
+}
+
+/* The same of n neighbouring channels. */
+FN void TYPED(planes_reduce)(const elem *grad, const elem *x, int64_t length, int n, const float *mean, float *total,
+                             float *cross) {
+    for (int j = 0; j < n; j += W) {
+        int left = (int)smaller(n - j, W);
+        vec sum[W], product[W];
+        float found[W];
+        for (int k = 0; k < left; k++) {
+            int64_t at = (j + k) * length;
+            if (length == 2 * W)
+                TYPED(plane_reduce)(grad + at, x + at, 2 * W, mean[j + k], &sum[k], &product[k]);
+            else
+                TYPED(plane_reduce)(grad + at, x + at, length, mean[j + k], &sum[k], &product[k]);
+        }
+        for (int k = left; k < W; k++) sum[k] = product[k] = (vec){0};
+        store(found, sums(sum));
+        memcpy(total + j, found, (size_t)left * sizeof(float));
+        store(found, sums(product));
+        memcpy(cross + j, found, (size_t)left * sizeof(float));
+    }
+}
+
+INLINE void TYPED(plane_backward)(const elem *restrict x, const elem *restrict grad, elem *restrict out, int64_t length,
+                                  float mean, float slope, float tilt, float shift) {
+    vec m = all(mean), a = all(slope), t = all(tilt), s = all(shift);
+    int64_t i = 0;
+    for (; i + W <= length; i += W)
+        put(out + i, MULTIPLY_ADD(get(grad + i), a, MULTIPLY_ADD(get(x + i) - m, t, s)));
+    if (i < length)
+        put_end(out, length, MULTIPLY_ADD(get_end(grad, length), a, MULTIPLY_ADD(get_end(x, length) - m, t, s)));
+}
+
+FN void TYPED(backward_planes)(const Job *job, int64_t first, int64_t last) {
+    int64_t length = job->ask.positions, together = channels_within(2 * job->ask.batch * length, FAR_CACHE, TILE);
+    const elem *x = job->ask.x, *grad = job->ask.grad;
+    for (int64_t c0 = first; c0 < last; c0 += together) {
+        int n = (int)smaller(together, last - c0);
+        for (int64_t b = 0; b < job->ask.batch; b++) {
+            int64_t at = b * job->ask.channels + c0;
+            TYPED(planes_reduce)(grad + at * length, x + at * length, length, n, job->ask.instance_mean + at,
+                                 job->shift + at, job->tilt + at);
+        }
+        chain(job, c0, n);
+        if (!job->ask.out) continue;
+        for (int64_t b = 0; b < job->ask.batch; b++)
+            for (int64_t at = b * job->ask.channels + c0, end = at + n; at < end; at++)
+                TYPED(plane_backward)(x + at * length, grad + at * length, (elem *)job->ask.out + at * length, length,
+                                      job->ask.instance_mean[at], job->slope[at], job->tilt[at], job->shift[at]);
+    }
+}
+
+/* ---- rows: a position's channels lie together ---------------------------------------------------------------
+ * A task is a strip of a sample's channels, swept over row by row as they lie in memory. The strip's numbers lie in
+ * arrays, a vector of channels in a slot. Where the channels do not fill the last vector it begins earlier and
+ * computes some channels a second time, in a slot of its own, to the same values. */
+
+#define Strip TYPED(Strip)
+typedef struct {
+    const Job *job;
+    int64_t b, c0, width;            /* sample, first channel, channels */
+    const elem *x;                   /* the sample's first row, at the strip */
+    float mean[STRIP + W], m2[STRIP + W];
+    float sum[STRIP + W], square[STRIP + W], total[STRIP + W], total_square[STRIP + W];
+    float centre[STRIP + W], scale[STRIP + W], bias[STRIP + W];
+} Strip;
+
+/* Do something for each slot of a strip: it begins at `at` in the arrays and at `from` in the strip. */
+#define EACH_SLOT(width, ...)                          \
+    do {                                               \
+        int64_t at = 0, from = 0;                      \
+        for (; at + W <= (width); at += W, from = at) { \
+            __VA_ARGS__;                               \
+        }                                              \
+        if (at < (width)) {                            \
+            from = (width)-W;                          \
+            __VA_ARGS__;                               \
+        }                                              \
+    } while (0)
+
+INLINE void TYPED(strip_of)(const Job *job, int64_t b, int64_t c0, Strip *strip) {
+    strip->job = job;
+    strip->b = b;
+    strip->width = smaller(job->strip, job->ask.channels - c0);
+    if (strip->width < W) strip->width = W;
+    strip->c0 = smaller(c0, job->ask.channels - strip->width);
+    strip->x = (const elem *)job->ask.x + b * job->ask.positions * job->ask.channels + strip->c0;
+}
+#define strip_of TYPED(strip_of)
+
+/* Add to the sums of one slot what some rows have, 4 or 1. */
+INLINE void TYPED(slot_sums)(const elem *x, int64_t stride, int rows, vec centre, float *sum, float *square) {
+    vec apart[4], s, q;
+    for (int i = 0; i < rows; i++) apart[i] = get(x + i * stride) - centre;
+    if (rows == 4) {
+        s = (apart[0] + apart[1]) + (apart[2] + apart[3]);
+        q = MULTIPLY_ADD(apart[1], apart[1], apart[0] * apart[0]) + MULTIPLY_ADD(apart[3], apart[3], apart[2] * apart[2]);
+    } else {
+        s = apart[0];
+        q = apart[0] * apart[0];
+    }
+    store(sum, load(sum) + s);
+    store(square, load(square) + q);
+}
+#define slot_sums TYPED(slot_sums)
+
+/* The pivots are a sample's first row, for all its segments; they take the place of the means for a while. */
+INLINE void TYPED(strip_pivots)(Strip *strip) {
+    EACH_SLOT(strip->width, store(strip->mean + at, get(strip->x + from)));
+}
+#define strip_pivots TYPED(strip_pivots)
+
+/* The sums of one segment. */
+INLINE void TYPED(segment_sums)(const Strip *strip, int64_t first, int64_t last, float *sum, float *square) {
+    int64_t stride = strip->job->ask.channels, width = strip->width, i = first;
+    const elem *x = strip->x + first * stride;
+    memset(sum, 0, (size_t)(width + W) * sizeof(float));
+    memset(square, 0, (size_t)(width + W) * sizeof(float));
+    for (; i + 4 <= last; i += 4, x += 4 * stride) {
+        for (int64_t j = 0; j < 4 * stride; j += LINE) __builtin_prefetch(x + READ_AHEAD + j, 0, 3);
+        EACH_SLOT(width, slot_sums(x + from, stride, 4, load(strip->mean + at), sum + at, square + at));
+    }
+    for (; i < last; i++, x += stride)
+        EACH_SLOT(width, slot_sums(x + from, stride, 1, load(strip->mean + at), sum + at, square + at));
+}
+#define segment_sums TYPED(segment_sums)
+
+/* One slot again, over all rows and about its mean. */
+FN void TYPED(sweep_again)(const Strip *strip, int64_t from, bits again, vec *mean, vec *m2) {
+    int64_t length = strip->job->ask.positions, stride = strip->job->ask.channels;
+    vec sum = {0}, square = {0}, old = *mean, old_m2 = *m2;
+    for (int64_t first = 0; first < length; first += SEGMENT) {
+        float s[W] = {0}, q[W] = {0};
+        for (int64_t i = first, last = smaller(first + SEGMENT, length); i < last; i++)
+            slot_sums(strip->x + i * stride + from, stride, 1, old, s, q);
+        sum += load(s);
+        square += load(q);
+    }
+    settle(sum, square, old, (float)length, mean, m2);
+    *mean = pick(again, *mean, old);
+    *m2 = pick(again, *m2, old_m2);
+}
+
+/* From the sums of all segments to means and squared deviations. */
+INLINE void TYPED(strip_settle)(Strip *strip) {
+    float length = (float)strip->job->ask.positions;
+    EACH_SLOT(strip->width, {
+        vec mean, m2, pivot = load(strip->mean + at);
+        bits again = settle(load(strip->total + at), load(strip->total_square + at), pivot, length, &mean, &m2);
+        if (__builtin_expect(any(again), 0)) TYPED(sweep_again)(strip, from, again, &mean, &m2);
+        store(strip->mean + at, mean);
+        store(strip->m2 + at, m2);
+    });
+}
+#define strip_settle TYPED(strip_settle)
+
+/* Statistics of one sample, segment by segment: the same sums whether one thread computes them or several. */
+INLINE void TYPED(strip_stats)(Strip *strip) {
+    int64_t length = strip->job->ask.positions, slots = strip->width + W;
+    strip_pivots(strip);
+    segment_sums(strip, 0, smaller(SEGMENT, length), strip->total, strip->total_square);
+    for (int64_t first = SEGMENT; first < length; first += SEGMENT) {
+        segment_sums(strip, first, smaller(first + SEGMENT, length), strip->sum, strip->square);
+        for (int64_t j = 0; j < slots; j++) strip->total[j] += strip->sum[j];
+        for (int64_t j = 0; j < slots; j++) strip->total_square[j] += strip->square[j];
+    }
+    strip_settle(strip);
+}
+#define strip_stats TYPED(strip_stats)
+
+/* Copy a strip's numbers to an array of [B, C], or from it. */
+INLINE void TYPED(strip_keep)(const Strip *strip, const float *slots, float *instances) {
+    instances += strip->b * strip->job->ask.channels + strip->c0;
+    EACH_SLOT(strip->width, store(instances + from, load(slots + at)));
+}
+INLINE void TYPED(strip_take)(const Strip *strip, float *slots, const float *instances) {
+    instances += strip->b * strip->job->ask.channels + strip->c0;
+    EACH_SLOT(strip->width, store(slots + at, load(instances + from)));
+}
+#define strip_keep TYPED(strip_keep)
+#define strip_take TYPED(strip_take)
+
+/* Normalise some positions of a sample whose statistics are known. */
+INLINE void TYPED(strip_apply)(Strip *strip, int64_t first, int64_t last) {
+    const Job *job = strip->job;
+    int64_t stride = job->ask.channels, width = strip->width;
+    EACH_SLOT(width, normaliser(job, strip->b, strip->c0 + from, W, strip->mean + at, strip->m2 + at, strip->centre + at,
+                                strip->scale + at, strip->bias + at));
+    const elem *restrict x = strip->x + first * stride;
+    elem *restrict out = (elem *)job->ask.out + (x - (const elem *)job->ask.x);
+    const float *restrict centre = strip->centre, *restrict scale = strip->scale, *restrict bias = strip->bias;
+    for (int64_t i = first; i < last; i++, x += stride, out += stride) {
+        for (int64_t j = 0; j < width; j += LINE) __builtin_prefetch(out + WRITE_AHEAD + j, 1, 3);
+        EACH_SLOT(width, put(out + from, MULTIPLY_ADD(get(x + from) - load(centre + at), load(scale + at), load(bias + at))));
+    }
+}
+#define strip_apply TYPED(strip_apply)
+
+/* For each of the tasks, which are strips of samples. */
+#define EACH_STRIP(strip)                                                                                       \
+    for (int64_t task = first, count = pieces(job->ask.channels, job->strip);                                   \
+         task < last && (strip_of(job, task / count, task % count * job->strip, &(strip)), 1); task++)
+
+FN void TYPED(eval_rows)(const Job *job, int64_t first, int64_t last) {
+    Strip strip;
+    EACH_STRIP(strip) {
+        if (job->ask.alpha != INFINITY) strip_stats(&strip);
+        if (job->ask.instance_mean) {
+            strip_keep(&strip, strip.mean, job->ask.instance_mean);
+            strip_keep(&strip, strip.m2, job->ask.instance_m2);
+        }
+        strip_apply(&strip, 0, job->ask.positions);
+    }
+}
+
+FN void TYPED(stats_rows)(const Job *job, int64_t first, int64_t last) {
+    Strip strip;
+    EACH_STRIP(strip) {
+        strip_stats(&strip);
+        strip_keep(&strip, strip.mean, job->ask.instance_mean);
+        strip_keep(&strip, strip.m2, job->ask.instance_m2);
+    }
+}
+
+FN void TYPED(apply_rows)(const Job *job, int64_t first, int64_t last) {
+    Strip strip;
+    EACH_STRIP(strip) {
+        strip_take(&strip, strip.mean, job->ask.instance_mean);
+        strip_take(&strip, strip.m2, job->ask.instance_m2);
+        strip_apply(&strip, 0, job->ask.positions);
+    }
+}
+
+/* Where samples are fewer than threads, a task is a segment of one: first everyone's sums, then its answer. */
+#define EACH_SEGMENT(strip)                                                                          \
+    for (int64_t task = first, segments = pieces(job->ask.positions, SEGMENT); task < last; task++)  \
+        for (int64_t c0 = 0; c0 < job->ask.channels && (strip_of(job, task / segments, c0, &(strip)), 1); \
+             c0 += job->strip)
+
+/* Where a segment's sums of a strip lie among the parts; their squares come `channels` later. */
+INLINE float *TYPED(part_at)(const Strip *strip, int64_t task) {
+    return strip->job->parts + 2 * task * strip->job->ask.channels + strip->c0;
+}
+
+FN void TYPED(part_stats_rows)(const Job *job, int64_t first, int64_t last) {
+    Strip strip;
+    EACH_SEGMENT(strip) {
+        int64_t start = task % segments * SEGMENT;
+        float *part = TYPED(part_at)(&strip, task);
+        strip_pivots(&strip);
+        segment_sums(&strip, start, smaller(start + SEGMENT, job->ask.positions), strip.sum, strip.square);
+        EACH_SLOT(strip.width, {
+            store(part + from, load(strip.sum + at));
+            store(part + job->ask.channels + from, load(strip.square + at));
+        });
+    }
+}
+
+FN void TYPED(part_eval_rows)(const Job *job, int64_t first, int64_t last) {
+    Strip strip;
+    EACH_SEGMENT(strip) {
+        int64_t index = task % segments, start = index * SEGMENT;
+        strip_pivots(&strip);
+        EACH_SLOT(strip.width, {
+            vec sum = all(0.0f), square = sum;
+            for (int64_t s = task - index, end = s + segments; s < end; s++) {
+                const float *part = TYPED(part_at)(&strip, s) + from;
+                sum += load(part);
+                square += load(part + job->ask.channels);
+            }
+            store(strip.total + at, sum);
+            store(strip.total_square + at, square);
+        });
+        strip_settle(&strip);
+        strip_apply(&strip, start, smaller(start + SEGMENT, job->ask.positions));
+    }
+}
+
+/* sum(grad) and sum(grad * (x - mean)) of every instance. */
+FN void TYPED(reduce_rows)(const Job *job, int64_t first, int64_t last) {
+    int64_t length = job->ask.positions, stride = job->ask.channels;
+    Strip strip;
+    EACH_STRIP(strip) {
+        size_t slots = (size_t)(strip.width + W), bytes = slots * sizeof(float);
+        const elem *x = strip.x, *grad = (const elem *)job->ask.grad + (x - (const elem *)job->ask.x);
+        strip_take(&strip, strip.mean, job->ask.instance_mean);
+        memset(strip.total, 0, bytes);
+        memset(strip.total_square, 0, bytes);
+        for (int64_t i = 0; i < length;) {
+            memset(strip.sum, 0, bytes);
+            memset(strip.square, 0, bytes);
+            for (int64_t end = smaller(i + SEGMENT, length); i < end; i += 2) {
+                int64_t row = i * stride, next = i + 1 < end ? row + stride : row;
+                float count = i + 1 < end ? 1.0f : 0.0f; /* of the second row of a pair */
+                EACH_SLOT(strip.width, {
+                    vec mean = load(strip.mean + at), push = get(grad + row + from);
+                    vec push2 = get(grad + next + from) * count;
+                    vec cross = push * (get(x + row + from) - mean);
+                    cross = MULTIPLY_ADD(push2, get(x + next + from) - mean, cross);
+                    store(strip.sum + at, load(strip.sum + at) + (push + push2));
+                    store(strip.square + at, load(strip.square + at) + cross);
+                });
+            }
+            i = smaller(i, length);
+            for (size_t j = 0; j < slots; j++) strip.total[j] += strip.sum[j];
+            for (size_t j = 0; j < slots; j++) strip.total_square[j] += strip.square[j];
+        }
+        strip_keep(&strip, strip.total, job->shift);
+        strip_keep(&strip, strip.total_square, job->tilt);
+    }
+}
+
+FN void TYPED(backward_rows)(const Job *job, int64_t first, int64_t last) {
+    int64_t stride = job->ask.channels;
+    Strip strip;
+    EACH_STRIP(strip) {
+        int64_t start = strip.x - (const elem *)job->ask.x;
+        const elem *restrict x = strip.x, *restrict grad = (const elem *)job->ask.grad + start;
+        elem *restrict out = (elem *)job->ask.out + start;
+        strip_take(&strip, strip.mean, job->ask.instance_mean);
+        strip_take(&strip, strip.scale, job->slope);
+        strip_take(&strip, strip.m2, job->tilt);
+        strip_take(&strip, strip.bias, job->shift);
+        for (int64_t i = 0; i < job->ask.positions; i++, x += stride, grad += stride, out += stride)
+            EACH_SLOT(strip.width, {
+                vec own = MULTIPLY_ADD(get(x + from) - load(strip.mean + at), load(strip.m2 + at), load(strip.bias + at));
+                put(out + from, MULTIPLY_ADD(get(grad + from), load(strip.scale + at), own));
+            });
+    }
+}
+
+#undef TYPED
+#undef get
+#undef put
+#undef one
+#undef UNROLL
+#undef LINE
+#undef get_end
+#undef put_end
+#undef plane_sums
+#undef planes_stats
+#undef plane_apply
+#undef planes_apply
+#undef Strip
+#undef EACH_SLOT
+#undef strip_of
+#undef slot_sums
+#undef strip_pivots
+#undef segment_sums
+#undef strip_settle
+#undef strip_stats
+#undef strip_keep
+#undef strip_take
+#undef strip_apply
+#undef EACH_STRIP
+#undef EACH_SEGMENT
