@@ -49,7 +49,7 @@ def _fast_path(kernel: native.Kernel) -> str:
     if kernel.active:
         return (
             f"on: fused IABN kernel, {kernel.isa} instructions, threads: {kernel.threads}\n{kernel.reason}\n"
-            "float32 on the CPU takes it; other dtypes and devices take the plain formula"
+            "float32, bfloat16 and float16 on the CPU take it; other dtypes and devices take the plain formula"
         )
     if kernel.switched_off:
         return f"off: {kernel.reason}\nthe plain formula runs instead, to the same results"
