@@ -32,7 +32,7 @@ types: $(READY)
 check: lint types test  ## everything a change must pass
 
 bench: $(READY)  ## speed as ratios, each against its bar
-	$(BIN)/note-tta bench
+	$(BIN)/python -m benchmarks --out results/benchmarks/speed.json
 
 docs: $(READY)  ## the site into site/, warnings as errors, and everything on it run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

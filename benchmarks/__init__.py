@@ -1,1 +1,1 @@
-"""Speed as ratios, each against its bar: `note-tta bench`, or `python -m benchmarks` from the source tree."""
+"""Speed as ratios, each against its bar: `make bench`, or `python -m benchmarks` from the source tree."""

@@ -10,7 +10,7 @@ from typing import Any
 HEAD = """# Benchmarks
 
 Speed is measured as ratios: contenders take turns in one process, so what slows one slows all. `make bench`
-(or `note-tta bench` in a clone) measures the figures under *Speed* again and fails where a bar is missed;
+measures the figures under *Speed* again and fails where a bar is missed;
 `python -m benchmarks.corruptions` those of the corruptions.
 """
 NONE = "\nNo measurement is committed yet; `make bench` writes one to `results/benchmarks/`.\n"

@@ -23,7 +23,7 @@ def settings(
     """Settings for workers that share this machine's cores evenly."""
     import torch
 
-    from ..experiments.pool import available_cores
+    from ..experiments.process_pool import available_cores
     from ..experiments.worker import Settings
 
     if workers is not None and workers < 1:

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from ..experiments.catalog import EXPERIMENTS, find
-from ._variadic import is_pair, variadic
+from ._several_values import is_pair, taking_several
 
 app = typer.Typer(add_completion=False)
 
-_COMMAND = variadic(
+_COMMAND = taking_several(
     {
         "--seeds": str.isdigit,
         "--dataset": lambda word: True,

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from ..names import METHOD_HOMES, WRAPPER_HOMES
-from ._variadic import is_pair, variadic
+from ._several_values import is_pair, taking_several
 
 app = typer.Typer(add_completion=False)
 
-_COMMAND = variadic(
+_COMMAND = taking_several(
     {"--domains": lambda word: True, "--set": is_pair, "--data-option": is_pair}, {"--ray": "local"}
 )
 

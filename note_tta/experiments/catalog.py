@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..data import DATASETS
 from .cell import Cell, Job, Stream, options
 
 __all__ = [
@@ -26,10 +25,26 @@ Kind = Literal["table", "domains", "source", "bars", "streams", "sweep", "curves
 DELTA = 0.1
 """The paper's concentration of the Dirichlet stream."""
 
-CORRELATED = {record.name: record.stream for record in DATASETS.values()}
+CORRELATED: dict[str, str]
 """The order that stands for temporal correlation, by dataset."""
 
-TITLES = {record.name: record.title for record in DATASETS.values()}
+TITLES: dict[str, str]
+"""What tables call a dataset."""
+
+
+def __getattr__(name: str) -> Any:
+    """What the datasets' records say, read on first use: a list of experiments needs neither them nor torch."""
+    if name not in ("CORRELATED", "TITLES"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ..data import DATASETS
+
+    return {key: record.stream if name == "CORRELATED" else record.title for key, record in DATASETS.items()}
+
+
+def _correlated(dataset: str) -> str:
+    from ..data import DATASETS
+
+    return DATASETS[dataset].stream
 
 
 @dataclass(frozen=True)
@@ -126,7 +141,7 @@ class Experiment:
 
     def streams_of(self, dataset: str) -> tuple[str, ...]:
         """The streams of a dataset: what was recorded over time has one only."""
-        return ("correlated",) if CORRELATED[dataset] == "chronological" else self.streams
+        return ("correlated",) if _correlated(dataset) == "chronological" else self.streams
 
     def ablations_of(self, dataset: str) -> tuple[str, ...]:
         """The further rows, which the paper has for CIFAR only."""
@@ -192,7 +207,7 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
 
 def stream_at(dataset: str, point: Point, **fixed: Any) -> Stream:
     """The stream at a point, for `fixed` fields (domain, seed, samples, data_options)."""
-    order = "iid" if point.stream == "iid" else CORRELATED[dataset]
+    order = "iid" if point.stream == "iid" else _correlated(dataset)
     delta = point.delta if order == "dirichlet" else None
     return Stream(dataset, order=order, delta=delta, **{"domain": "", **fixed})
 

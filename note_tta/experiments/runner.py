@@ -10,7 +10,7 @@ from ..checkpoint import weights_fingerprint
 from ..data import DATASETS, MissingData, open_dataset
 from .catalog import Experiment
 from .cell import Cell, Job, options
-from .pool import ProcessPool, available_cores
+from .process_pool import ProcessPool, available_cores
 from .schedule import Backend, Tally, schedule
 from .source_models import find_checkpoint
 from .store import Store
@@ -136,7 +136,7 @@ def make_backend(settings: Settings, workers: int | None = None, ray: str | None
     """The local pool, or Ray at an address; one worker a core where no number is given."""
     if ray is None:
         return ProcessPool(workers or available_cores(), settings)
-    from .cluster import LOCAL, RayPool
+    from .ray_pool import LOCAL, RayPool
 
     return RayPool(workers or (available_cores() if ray == LOCAL else None), settings, ray)
 

@@ -1,10 +1,8 @@
-from pathlib import Path
-
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from note_tta.cli import bench, doctor
+from note_tta.cli import doctor
 from note_tta.nn import native
 
 
@@ -40,40 +38,3 @@ def test_doctor_says_that_the_environment_switched_it_off(monkeypatch):
 def test_doctor_tells_the_data_root(monkeypatch, tmp_path):
     monkeypatch.setenv("NOTE_TTA_DATA", str(tmp_path / "nowhere"))
     assert "nowhere (does not exist yet)" in told(monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--only", "everything"], "only must be layers or adaptation, got 'everything'"),
-        (["--repeats", "0"], "repeats must be at least 1, got 0"),
-        (["--samples", "3"], "samples must be at least 64, got 3"),
-        (["--threads", "-1"], "threads must be at least 1, got -1"),
-    ],
-)
-def test_bench_refuses_bad_options(options, message):
-    result = CliRunner().invoke(bench.app, options)
-    assert isinstance(result.exception, ValueError)
-    assert str(result.exception) == message
-
-
-def test_bench_says_where_the_benchmarks_are_when_a_wheel_runs_it(monkeypatch, tmp_path):
-    installed = tmp_path / "site-packages" / "note_tta" / "cli" / "bench.py"
-    monkeypatch.setattr(bench, "__file__", str(installed))
-    with pytest.raises(FileNotFoundError, match="part of the source tree, not of the wheel"):
-        bench.source_tree()
-
-
-def test_bench_runs_the_source_tree_s_benchmarks(monkeypatch, tmp_path):
-    seen = {}
-
-    def run(command, cwd, check):
-        seen.update(command=command, cwd=cwd)
-        return type("Done", (), {"returncode": 1})
-
-    monkeypatch.setattr(bench.subprocess, "run", run)
-    result = CliRunner().invoke(bench.app, ["--repeats", "3", "--out", str(tmp_path / "speed.json")])
-    assert result.exit_code == 1
-    assert seen["command"][1:5] == ["-m", "benchmarks", "--repeats", "3"]
-    assert seen["command"][-2:] == ["--out", str(tmp_path / "speed.json")]
-    assert (Path(seen["cwd"]) / "benchmarks" / "measure.py").is_file()

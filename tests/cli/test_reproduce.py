@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from note_tta.checkpoint import save_checkpoint
-from note_tta.cli._variadic import spread
+from note_tta.cli._several_values import spread
 from note_tta.experiments.catalog import EXPERIMENTS
 from note_tta.experiments.store import Store
 from note_tta.models import build_model

@@ -8,7 +8,7 @@ import note_tta as tta
 from benchmarks.trust.common import MODELS
 from benchmarks.trust.jobs import TIMINGS
 from note_tta.experiments.cell import Cell, Stream, options
-from note_tta.experiments.pool import ProcessPool
+from note_tta.experiments.process_pool import ProcessPool
 from note_tta.experiments.runner import run_cells
 from note_tta.experiments.store import Store
 from note_tta.experiments.worker import Settings, Worker

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed")
 
-from note_tta.experiments.cluster import RayPool
+from note_tta.experiments.ray_pool import RayPool
 from note_tta.experiments.schedule import Failure, Lost, schedule
 from note_tta.experiments.worker import Settings, Worker
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-__all__ = ["is_pair", "spread", "variadic"]
+__all__ = ["is_pair", "spread", "taking_several"]
 
 
 def spread(
@@ -56,16 +56,16 @@ def is_pair(word: str) -> bool:
     return "=" in word
 
 
-def variadic(
+def taking_several(
     several: Mapping[str, Callable[[str], bool]],
     optional: Mapping[str, str],
     positional: Collection[str] = (),
 ) -> type[TyperCommand]:
     """A command class whose arguments go through `spread` first."""
 
-    class Variadic(TyperCommand):
+    class SeveralValues(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             rest: list[str] = super().parse_args(ctx, spread(args, several, optional, positional))
             return rest
 
-    return Variadic
+    return SeveralValues

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from note_tta.experiments.pool import ProcessPool, available_cores
+from note_tta.experiments.process_pool import ProcessPool, available_cores
 from note_tta.experiments.schedule import Failure, Lost, schedule
 from note_tta.experiments.store import Record
 from note_tta.experiments.worker import Settings, Worker
