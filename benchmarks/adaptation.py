@@ -10,6 +10,7 @@ from types import FunctionType, ModuleType
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.optimization import fuse
 from torch.nn.modules.batchnorm import _BatchNorm
 
 import note_tta as tta
@@ -24,7 +25,7 @@ BATCH = 64
 def figures(repeats: int, samples: int) -> Iterator[Figure]:
     """All figures of this file; `samples` is the length of the stream."""
     yield from _streams(samples)
-    yield _latency(repeats)
+    yield from _latency(repeats)
     yield from _memories(repeats)
     yield _held()
 
@@ -76,17 +77,19 @@ def _streams(samples: int) -> Iterator[Figure]:
     yield ratio_figure(f"research-style loop ÷ NOTE, {stream}", rounds, 3.5, at_most=False)
 
 
-def _latency(repeats: int) -> Figure:
-    """Single samples between two updates: an interval so long that none falls in."""
+def _latency(repeats: int) -> Iterator[Figure]:
+    """Single samples between two updates, beside Source and beside BatchNorm folded into the convolutions."""
     bn, iabn = _models()
     x = torch.rand(1, 3, 32, 32)
-    note, source = tta.NOTE(iabn, interval=1_000_000), tta.Source(bn)
-    seconds = take_turns({"source": lambda: source(x), "note": lambda: note(x)}, 4 * repeats)
+    folded = fuse(bn.eval())
+    note, source = tta.NOTE(iabn, interval=1_000_000), tta.Source(bn)  # no update falls in
+    calls = {"source": lambda: source(x), "note": lambda: note(x), "folded": lambda: folded(x)}
+    with torch.no_grad():
+        seconds = take_turns(calls, 4 * repeats)
     detail: dict[str, object] = {name: round(1e3 * quartiles(s)[1], 3) for name, s in seconds.items()}
-    rounds = [ratios(seconds["note"], seconds["source"])]
-    return ratio_figure(
-        "NOTE's single-sample latency between updates ÷ Source's", rounds, 1.15, detail=detail
-    )
+    name = "NOTE's single-sample latency between updates ÷"
+    yield ratio_figure(f"{name} Source's", [ratios(seconds["note"], seconds["source"])], 1.15, detail=detail)
+    yield ratio_figure(f"{name} a folded model's", [ratios(seconds["note"], seconds["folded"])], 1.12)
 
 
 def _memories(repeats: int) -> Iterator[Figure]:
