@@ -12,6 +12,15 @@ METHOD_HOMES = {
     "cotta": "cotta:CoTTA",
     "note": "note:NOTE",
     "note_iid": "note_iid:NOTEIID",
+    "rotta": "rotta:RoTTA",
+    "sotta": "sotta:SoTTA",
+    "eta": "eta:ETA",
+    "eata": "eata:EATA",
+    "rdumb": "rdumb:RDumb",
+    "sar": "sar:SAR",
+    "unmix_tns": "unmix_tns:UnMixTNS",
+    "roid": "roid:ROID",
+    "petta": "petta:PeTTA",
 }
 """Each method's key, its file in `methods/` and its class: a new method is one file and one line here."""
 
@@ -19,8 +28,9 @@ WRAPPER_HOMES = {"filter": "filter:TemporalFilter", "watch": "watch:Watch"}
 """What goes around a method, by the word that the command line and result files use."""
 
 HOMES = {
-    "memory": ("FIFO", "Memory", "PBRS", "Reservoir"),
+    "memory": ("CSTU", "FIFO", "HUS", "Memory", "PBRS", "Reservoir"),
     "nn.iabn": ("IABN1d", "IABN2d", "IABN3d", "convert_bn", "convert_iabn"),
+    "nn.unmix": ("UnMixTNS2d", "convert_unmix_tns"),
     "methods": ("METHODS", "Method"),
     "evaluation": ("Result", "evaluate"),
     "checkpoint": ("load_state", "load_weights", "save_state"),

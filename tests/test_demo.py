@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from note_tta.demo import run_demo
-from note_tta.methods import METHODS
+from note_tta.demo import SHOWN, run_demo
 
 
 @pytest.mark.slow
@@ -12,7 +11,7 @@ def test_the_demo_tells_the_papers_story(tmp_path):
     demo = run_demo(tmp_path / "demo", seed=3, on_step=steps.append)
     errors = json.loads(demo.errors.read_text())
     assert {stream: set(rows) for stream, rows in errors.items()} == {
-        s: set(METHODS) for s in ("correlated", "iid")
+        s: set(SHOWN) for s in ("correlated", "iid")
     }
     correlated, iid = errors["correlated"], errors["iid"]
     for name in ("bn_stats", "pl", "tent", "cotta"):
@@ -21,4 +20,4 @@ def test_the_demo_tells_the_papers_story(tmp_path):
     assert abs(correlated["note"] - iid["note"]) < 3 and iid["note"] < iid["source"]
     page = demo.page.read_text()
     assert "<html" in page and "NOTE" in page and "http://" not in page.replace("http://www.w3.org", "")
-    assert len(steps) == 2 + 2 * len(METHODS)
+    assert len(steps) == 2 + 2 * len(SHOWN)

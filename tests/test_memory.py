@@ -1,4 +1,6 @@
+import hashlib
 import io
+import math
 import pickle
 from collections import Counter
 
@@ -15,9 +17,18 @@ def value(i):
     return torch.tensor([float(i)])
 
 
+def entropy_of(i):
+    """Some entropy for the i-th sample, the same at each run."""
+    return (i * 0.37) % 1.0
+
+
+def offer(memory, i, label):
+    memory.add(value(i), label, entropy_of(i) if memory.needs_entropy else None)
+
+
 def fill(memory, labels):
     for i, label in enumerate(labels):
-        memory.add(value(i), label)
+        offer(memory, i, label)
     return memory
 
 
@@ -25,6 +36,8 @@ MAKERS = {
     "fifo": lambda n, seed=0: tta.FIFO(n),
     "reservoir": lambda n, seed=0: tta.Reservoir(n, torch.Generator().manual_seed(seed)),
     "pbrs": lambda n, seed=0: tta.PBRS(n, torch.Generator().manual_seed(seed)),
+    "hus": lambda n, seed=0: tta.HUS(n, torch.Generator().manual_seed(seed)),
+    "cstu": lambda n, seed=0: tta.CSTU(n, classes=6),
 }
 
 
@@ -33,7 +46,8 @@ MAKERS = {
 @settings(max_examples=60, deadline=None)
 def test_holds_what_was_offered_with_its_label(name, labels, capacity):
     memory = fill(MAKERS[name](capacity), labels)
-    assert len(memory) == min(capacity, len(labels)) == len(memory.labels()) == len(memory.inputs())
+    assert len(memory) == len(memory.labels()) == len(memory.inputs()) <= capacity
+    assert len(memory) == min(capacity, len(labels)) or name == "cstu"
     held = [int(v) for v in memory.inputs().flatten().tolist()]
     assert len(set(held)) == len(held)
     assert [labels[i] for i in held] == memory.labels()
@@ -90,6 +104,26 @@ def test_pbrs_takes_the_branch_of_algorithm_1(labels, capacity, seed):
         assert memory._seen == dict(algorithm.n)
 
 
+@pytest.mark.parametrize(
+    ("classes", "capacity", "digest"),
+    [
+        (2, 7, "8041daf58395069c"),
+        (10, 64, "36656bb699f4c744"),
+        (100, 64, "d5349fe1c50e39c8"),
+        (10, 512, "24938bb2b3bb0fd3"),
+    ],
+)
+def test_pbrs_decides_as_version_0_1_did(classes, capacity, digest):
+    """Recorded with the memory of version 0.1, after 4,000 samples: published results come out again."""
+    g, length = torch.Generator().manual_seed(classes), 4000
+    runs = torch.randint(classes, (length // 20 + 1,), generator=g).repeat_interleave(20)[:length]
+    noise = torch.rand(length, generator=g) < 0.3
+    labels = torch.where(noise, torch.randint(classes, (length,), generator=g), runs).tolist()
+    memory = fill(MAKERS["pbrs"](capacity, seed=5), labels)
+    held = repr((memory.inputs().flatten().tolist(), memory.labels()))
+    assert hashlib.sha256(held.encode()).hexdigest()[:16] == digest
+
+
 def test_pbrs_replaces_uniformly_among_all_majority_samples():
     counts = Counter()
     for seed in range(4000):
@@ -139,7 +173,7 @@ def test_a_restored_memory_goes_on_as_the_saved_one(name, labels, cut):
     pickled = pickle.loads(pickle.dumps(memory))
     for i, label in enumerate(labels[cut:]):
         for each in (memory, twin, pickled):
-            each.add(value(cut + i), label)
+            offer(each, cut + i, label)
     for each in (twin, pickled):
         assert each.labels() == memory.labels()
         assert torch.equal(each.inputs(), memory.inputs())
@@ -150,7 +184,7 @@ def test_clear_forgets_and_frees_the_shape(name):
     memory = fill(MAKERS[name](2), [0, 1, 1, 0])
     memory.clear()
     assert len(memory) == 0 and memory.labels() == [] and memory.inputs().numel() == 0
-    memory.add(torch.zeros(3, 3), 1)
+    memory.add(torch.zeros(3, 3), 1, 0.5)
     assert memory.sample_shape == (3, 3)
 
 
@@ -175,7 +209,7 @@ def test_another_shape_is_refused_before_anything_changes(name):
     memory = fill(MAKERS[name](2), [0, 1, 1])
     before = memory.state_dict()
     with pytest.raises(ValueError, match=r"holds samples of shape \(1,\), got \(2,\)"):
-        memory.add(torch.zeros(2), 0)
+        memory.add(torch.zeros(2), 0, 0.5)
     assert torch.equal(before["generator"], memory.state_dict()["generator"])
     assert memory.labels() == before["labels"]
 
@@ -184,21 +218,165 @@ def test_another_shape_is_refused_before_anything_changes(name):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda s: s.pop("labels"), "labels missing|bookkeeping"),
+        (lambda s: s.pop("labels"), "labels missing|slots contradict|ages"),
         (lambda s: s.update(capacity=9), "capacity 9"),
-        (lambda s: s.update(labels=[0]), "inputs with labels|bookkeeping"),
+        (lambda s: s.update(labels=[0]), "inputs with labels|slots contradict|ages"),
+        (lambda s: s.update(dtype="float64"), "samples of torch.float32 in the place of 'float64'"),
+        (lambda s: s.update(dtype="load"), "samples of torch.float32 in the place of 'load'"),
     ],
 )
 def test_a_damaged_state_is_refused_and_changes_nothing(name, damage, message):
     memory = fill(MAKERS[name](3), [0, 1, 1, 2])
+    held = memory.labels()
     state = memory.state_dict()
     damage(state)
     with pytest.raises(ValueError, match=message):
         memory.load_state_dict(state)
-    assert len(memory) == 3
+    assert memory.labels() == held
 
 
 def test_samples_are_kept_on_the_device_that_was_asked_for():
     memory = tta.FIFO(2, device="meta")
     memory.add(torch.zeros(2), 0)
     assert memory.inputs().device.type == "meta"
+
+
+class TestCSTU:
+    @given(
+        stream=st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1.6)), max_size=120),
+        capacity=st.integers(1, 12),
+    )
+    @settings(max_examples=100, deadline=None)
+    def test_follows_the_rule_kept_as_one_list_per_class(self, stream, capacity):
+        memory, classes = tta.CSTU(capacity, classes=5), [[] for _ in range(5)]
+
+        def score(age, entropy):
+            return 1 / (1 + math.exp(-age / capacity)) + entropy / math.log(5)
+
+        for i, (label, entropy) in enumerate(stream):
+            memory.add(value(i), label, entropy)
+            total = sum(map(len, classes))
+            if len(classes[label]) < capacity / 5 and total < capacity:
+                classes[label].append([i, 0, entropy])
+            else:
+                most = max(map(len, classes))
+                few = len(classes[label]) < capacity / 5
+                pool = [own for own in classes if len(own) == most] if few else [classes[label]]
+                worst = None
+                for own in pool:
+                    for item in own:
+                        if worst is None or score(*item[1:]) >= score(*worst[1][1:]):
+                            worst = own, item
+                if score(*worst[1][1:]) > score(0, entropy):
+                    worst[0].remove(worst[1])
+                    classes[label].append([i, 0, entropy])
+            for own in classes:
+                for item in own:
+                    item[1] += 1
+            held = zip(memory.inputs().int().flatten().tolist(), memory.ages(), memory.labels(), strict=True)
+            expected = [(item[0], item[1], c) for c, own in enumerate(classes) for item in own]
+            assert sorted(held) == sorted(expected)
+
+    def test_never_holds_more_of_a_class_than_its_share_rounded_up(self):
+        memory = tta.CSTU(64, classes=10)
+        g = torch.Generator().manual_seed(0)
+        for i in range(2000):
+            memory.add(value(i), i // 150 % 10, float(torch.rand((), generator=g)))
+            assert max(Counter(memory.labels()).values()) <= math.ceil(64 / 10)
+        assert len(memory) == 64
+
+    def test_an_old_unsure_sample_goes_first(self):
+        memory = tta.CSTU(2, classes=2)
+        for i, (label, entropy) in enumerate([(0, 0.1), (1, 0.6), (1, 0.1), (0, 0.69)]):
+            memory.add(value(i), label, entropy)
+        assert memory.inputs().flatten().tolist() == [0, 2]
+
+    @pytest.mark.parametrize("add", [lambda m: m.add(value(0), 0), lambda m: m.add(value(0), 0, None)])
+    def test_asks_for_what_it_needs(self, add):
+        with pytest.raises(ValueError, match=r"CSTU\(64, classes=10\)\.add\(x, label, entropy\)"):
+            add(tta.CSTU(4, classes=3))
+        with pytest.raises(ValueError, match=r"CSTU\(64, classes=10\)"):
+            tta.CSTU(4).add(value(0), 0, 0.3)
+        with pytest.raises(ValueError, match="classes must be at least 2, got 1"):
+            tta.CSTU(4, classes=1)
+
+    @pytest.mark.parametrize(
+        "damage",
+        [{"ages": [1, 2]}, {"ages": [1, 2, 0]}, {"entropies": [0.1, 0.2, math.nan]}, {"classes": "ten"}],
+    )
+    def test_a_damaged_state_is_refused(self, damage):
+        memory = fill(MAKERS["cstu"](3), [0, 1, 2, 3])
+        with pytest.raises(ValueError, match="not a state of CSTU"):
+            memory.load_state_dict(memory.state_dict() | damage)
+
+
+class TestHUS:
+    def test_a_newcomer_of_a_largest_class_takes_the_place_of_its_own_kind(self):
+        counts = Counter()
+        for seed in range(2000):
+            memory = fill(MAKERS["hus"](5, seed), [0, 0, 1, 1, 2, 0])
+            assert sorted(memory.labels()) == [0, 0, 1, 1, 2] and 5 in memory.inputs()
+            counts.update({0, 1} - set(memory.inputs().int().flatten().tolist()))
+        assert stats.binomtest(counts[0], 2000).pvalue > 1e-3 and counts.total() == 2000
+
+    def test_any_other_one_draws_a_largest_class_first_and_then_a_sample_of_it(self):
+        counts = Counter()
+        for seed in range(2000):
+            memory = fill(MAKERS["hus"](5, seed), [0, 0, 1, 1, 2, 3])
+            counts.update({0, 1, 2, 3, 4} - set(memory.inputs().int().flatten().tolist()))
+        assert set(counts) == {0, 1, 2, 3}
+        assert stats.chisquare([counts[i] for i in range(4)]).pvalue > 1e-3
+
+    def test_ends_balanced(self):
+        labels = [0] * 300 + [1] * 20 + [2] * 5
+        assert Counter(fill(MAKERS["hus"](12), labels).labels()) == {0: 4, 1: 4, 2: 4}
+
+
+class TestBytes:
+    """Images of 256 levels are held as bytes, and come back as the very same floats."""
+
+    LEVELS = torch.arange(256).float() / 255
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    def test_every_level_comes_back_bit_by_bit(self, dtype):
+        image = torch.arange(256).to(dtype) / 255
+        memory = tta.FIFO(2)
+        memory.add(image, 0)
+        assert memory.state_dict()["inputs"].dtype == torch.uint8
+        assert memory.inputs().dtype == dtype and torch.equal(memory.inputs()[0], image)
+
+    @pytest.mark.parametrize(
+        "odd", [0.1, -1 / 255, 256 / 255, 1000.0, -1e30, math.nan, math.inf, math.nextafter(1, 0) - 1e-7]
+    )
+    def test_one_sample_that_is_not_of_256_levels_makes_all_floats_again(self, odd):
+        memory = tta.FIFO(3)
+        memory.add(self.LEVELS, 0)
+        memory.add(self.LEVELS.flip(0), 1)
+        other = self.LEVELS.clone()
+        other[7] = odd
+        memory.add(other, 2)
+        expected = torch.stack([self.LEVELS, self.LEVELS.flip(0), other])
+        assert torch.equal(memory.inputs().nan_to_num(7.0), expected.nan_to_num(7.0))
+        assert memory.state_dict()["inputs"].dtype == torch.float32
+        memory.add(self.LEVELS, 0)
+        assert torch.equal(memory.inputs()[2], self.LEVELS)
+        memory.clear()
+        memory.add(self.LEVELS, 0)
+        assert memory.state_dict()["inputs"].dtype == torch.uint8
+
+    @pytest.mark.parametrize("name", MAKERS)
+    def test_a_state_of_bytes_goes_on_as_floats_would(self, name):
+        memory = MAKERS[name](4)
+        for i in range(9):
+            memory.add(self.LEVELS.roll(i), i % 3, 0.2)
+        twin = MAKERS[name](4, seed=9)
+        twin.load_state_dict(memory.state_dict())
+        assert torch.equal(twin.inputs(), memory.inputs()) and twin.inputs().dtype == torch.float32
+        for each in (memory, twin):
+            each.add(self.LEVELS / 3, 1, 0.1)
+        assert torch.equal(twin.inputs(), memory.inputs())
+
+    def test_what_was_given_as_bytes_stays_bytes(self):
+        memory = tta.FIFO(2)
+        memory.add(torch.tensor([3, 200], dtype=torch.uint8), 0)
+        assert memory.inputs().tolist() == [[3, 200]]

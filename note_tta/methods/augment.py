@@ -1,4 +1,4 @@
-"""The random view of a batch that CoTTA's teacher looks at: colour, geometry, blur and noise on tensors."""
+"""The random views of images that methods look at: colour, geometry, blur and noise on tensors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..nn.functional import widened
+
 _GREY = (0.299, 0.587, 0.114)
 _BLUR = 5
 
 
-def random_view(x: Tensor, generator: torch.Generator) -> Tensor:
+def random_view(x: Tensor, generator: torch.Generator, *, mirrored: bool = False) -> Tensor:
     """One augmented copy of a batch of images, the same transformation for all of them.
 
     Clamp to [0, 1]; brightness, contrast, saturation, hue and gamma in random order (grey images skip
@@ -22,6 +24,8 @@ def random_view(x: Tensor, generator: torch.Generator) -> Tensor:
     Args:
         x: Images `[B, C, H, W]`.
         generator: Source of randomness, on the CPU.
+        mirrored: As ROID has it: beyond the edges the image is mirrored, and there is neither blur nor noise.
+            CoTTA, RoTTA and PeTTA extend the edges.
 
     Returns:
         Images of the same shape, in [0, 1].
@@ -30,7 +34,8 @@ def random_view(x: Tensor, generator: torch.Generator) -> Tensor:
     def between(low: float, high: float) -> float:
         return low + (high - low) * torch.rand((), generator=generator, dtype=torch.float64).item()
 
-    x = x.clamp(0, 1)
+    dtype = x.dtype
+    x = widened(x).clamp(0, 1)
     jitter: list[Callable[[Tensor], Tensor]] = [
         lambda x: (x * between(0.6, 1.4)).clamp(0, 1),
         lambda x: _blend(x, _grey(x).mean(dim=(1, 2, 3), keepdim=True), between(0.7, 1.3)),
@@ -46,13 +51,15 @@ def random_view(x: Tensor, generator: torch.Generator) -> Tensor:
         angle=math.radians(between(-15, 15)),
         shift=(between(-1 / 16, 1 / 16), between(-1 / 16, 1 / 16)),
         scale=between(0.9, 1.1),
-        margin=_BLUR // 2,
+        margin=0 if mirrored else _BLUR // 2,
+        mirrored=mirrored,
     )
-    x = _blur(x, between(0.001, 0.5))
+    x = x if mirrored else _blur(x, between(0.001, 0.5))
     if between(0, 1) < 0.5:
         x = x.flip(-1)
-    noise = torch.randn(x.shape, generator=generator, dtype=torch.float32)
-    return (x + 0.005 * noise.to(x)).clamp(0, 1)
+    if not mirrored:
+        x = x + 0.005 * torch.randn(x.shape, generator=generator, dtype=torch.float32).to(x)
+    return x.clamp(0, 1).to(dtype)
 
 
 def _grey(x: Tensor) -> Tensor:
@@ -83,10 +90,13 @@ def _turn_hue(x: Tensor, turn: float) -> Tensor:
     return torch.stack(channels, dim=1)
 
 
-def _move(x: Tensor, *, angle: float, shift: tuple[float, float], scale: float, margin: int) -> Tensor:
-    """Rotate, shift and zoom about the centre, edges extended; `margin` more pixels come out on each side.
+def _move(
+    x: Tensor, *, angle: float, shift: tuple[float, float], scale: float, margin: int, mirrored: bool
+) -> Tensor:
+    """Rotate, shift and zoom about the centre; `margin` more pixels come out on each side.
 
-    The shift is a share of the image padded to twice its side, as the method pads it.
+    What lies beyond the edges is the edge extended, or the image mirrored. The shift is a share of the image
+    padded to twice its side, as the methods pad it.
     """
     height, width = x.shape[-2:]
     rows = torch.arange(-margin, height + margin, dtype=x.dtype, device=x.device) - (height - 1) / 2
@@ -94,6 +104,9 @@ def _move(x: Tensor, *, angle: float, shift: tuple[float, float], scale: float, 
     down = (rows - 2 * height * shift[0]).view(-1, 1) / scale
     across = (columns - 2 * width * shift[1]).view(1, -1) / scale
     cos, sin = math.cos(angle), math.sin(angle)
+    if mirrored:
+        x = F.pad(x, (width // 2, width // 2, height // 2, height // 2), mode="reflect")
+        height, width = x.shape[-2:]
     grid = torch.stack(
         torch.broadcast_tensors(
             (cos * across + sin * down) * 2 / width, (cos * down - sin * across) * 2 / height

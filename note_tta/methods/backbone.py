@@ -48,7 +48,7 @@ class Backbone:
     def __init__(
         self, model: nn.Module, adapts: Callable[[nn.Module], Tensors], output: Output = None
     ) -> None:
-        _refuse_unsuitable(model)
+        refuse_unsuitable(model)
         chosen = adapts(model)
         _refuse_bound_forwards(model, chosen)
         self.output = output
@@ -265,7 +265,8 @@ def _refuse_bound_forwards(model: nn.Module, chosen: Tensors) -> None:
             )
 
 
-def _refuse_unsuitable(model: nn.Module) -> None:
+def refuse_unsuitable(model: nn.Module) -> None:
+    """Refuse what no method can stand on."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):

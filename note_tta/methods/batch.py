@@ -10,15 +10,15 @@ from torch.optim import SGD, Adam, Optimizer
 from .backbone import Backbone, Output, Tensors
 from .draft import Descent, Draft, Value, copy_all
 from .method import Method
-from .norm import affine_parameters, use_batch_statistics
+from .norm import affine_parameters, components, move_components, use_batch_statistics
 from .settings import check_rate
 
 
 class BatchMethod(Method):
     """One pass per batch: its logits are the answer, and `objective` on them makes one optimizer step.
 
-    BatchNorm layers normalise with the batch's statistics, so `model(x)`, which uses the running ones, answers
-    differently. Layers of other kinds run as they are.
+    BatchNorm layers normalise with the batch's statistics, so `model(x)`, which uses the running ones,
+    answers differently. Layers of other kinds run as they are.
 
     Args:
         model: A model with norm layers.
@@ -43,9 +43,10 @@ class BatchMethod(Method):
         check_rate("lr", lr)
         if optimizer not in ("adam", "sgd"):
             raise ValueError(f"optimizer must be 'adam' or 'sgd', got {optimizer!r}")
-        super().__init__(model, adapts, output=output)
+        super().__init__(model, lambda module: adapts(module) | components(module), output=output)
         self.lr, self.optimizer, self.adapts = lr, optimizer, adapts
-        self.descent = self.part("optimizer", Descent(self.make_optimizer, self.tensors.items()))
+        learned = [(name, t) for name, t in self.tensors.items() if isinstance(t, nn.Parameter)]
+        self.descent = self.part("optimizer", Descent(self.make_optimizer, learned))
 
     def objective(self, logits: Tensor) -> Tensor:
         """What one step makes smaller, from logits `[B, K]`."""
@@ -59,7 +60,11 @@ class BatchMethod(Method):
 
     def make_draft(self) -> Draft:
         """What updates are worked out on."""
-        return Draft(self.backbone, self.descent.shapes, self.make_optimizer, use_batch_statistics)
+
+        def prepare(module: nn.Module) -> nn.Module:
+            return move_components(use_batch_statistics(module))
+
+        return Draft(self.backbone, self.descent.shapes, self.make_optimizer, prepare)
 
     def answering_module(self) -> nn.Module:
         """The adapted module, with the statistics of the batch."""
@@ -68,7 +73,7 @@ class BatchMethod(Method):
     def forward(self, x: Tensor) -> Tensor:
         """Answer a batch and learn from it."""
         if self.paused:
-            return self.all_finite(self.predict(x))
+            return self.answer(self.all_finite(self.predict(x)))
         draft: Draft = self.made("draft", self.make_draft)
         draft.load(Value(self.tensors, self.descent.moments))
         logits = self.all_finite(draft.predict(x))
@@ -76,6 +81,10 @@ class BatchMethod(Method):
             self.take_over(draft)
         else:
             self.counters["skipped_updates"] += 1
+        return self.answer(logits.detach())
+
+    def answer(self, logits: Tensor) -> Tensor:
+        """What is returned for a batch whose logits these are."""
         return logits
 
     def learn(self, draft: Draft, x: Tensor, logits: Tensor) -> bool:
@@ -94,3 +103,8 @@ class BatchMethod(Method):
         self.descent.moments = value.moments
         self.counters["updates"] += 1
         return True
+
+    def go_back(self) -> None:
+        """Take the source's weights and an optimizer that remembers nothing; counters go on."""
+        copy_all(self.tensors, self.backbone.source)
+        self.descent.moments = {}

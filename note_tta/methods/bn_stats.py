@@ -13,8 +13,8 @@ class BNStats(Method):
     """Normalise each batch with its own statistics; nothing is learned.
 
     Strong on large, class-balanced batches. On a correlated stream the batch's statistics carry the classes
-    that happen to be in it, and are normalised away with the drift. `model(x)` uses the running statistics and
-    answers differently.
+    that happen to be in it, and are normalised away with the drift. `model(x)` uses the running statistics
+    and answers differently.
     """
 
     title = "BN Stats"

@@ -1,7 +1,7 @@
 """Updates that take effect later than they are read, and are computed meanwhile.
 
-Timing changes nothing but time: when an update takes effect is counted in samples, and what it comes to does not
-depend on when it is computed.
+Timing changes nothing but time: when an update takes effect is counted in samples, and what it comes to
+does not depend on when it is computed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Pending:
     """An update that was read and has not taken effect.
 
     Args:
-        job: Works the update out, and calls the function it is given after each piece of the work; returns None
-            where the update came out non-finite.
+        job: Works the update out, and calls the function it is given after each piece of the work; returns
+            None where the update came out non-finite.
         countdown: Accepted samples until it takes effect.
         executor: "thread" computes it beside the calls; None at once.
         pieces: How many pieces the work has, as far as it is known.

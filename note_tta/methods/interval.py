@@ -18,6 +18,7 @@ from .delay import EXECUTORS, Pending
 from .draft import Descent, Draft, Value, copy_all
 from .method import Method
 from .norm import batch_norms
+from .objectives import entropies
 from .reach import Reach
 from .settings import check_count
 
@@ -70,8 +71,8 @@ class IntervalMethod(Method):
     Samples between two updates are independent of each other and are computed together, so the boundaries of
     the caller's batches make no difference. The prediction that is returned is the one the memory stores.
 
-    A subclass writes `learn`, which works on a draft: what comes of it takes effect as a whole, `delay` accepted
-    samples later, or not at all.
+    A subclass writes `learn`, which works on a draft: what comes of it takes effect as a whole, `delay`
+    accepted samples later, or not at all.
 
     Args:
         model: A model with norm layers.
@@ -117,8 +118,15 @@ class IntervalMethod(Method):
         self._rejected_updates_in_a_row = 0
 
     @abstractmethod
-    def learn(self, draft: Draft, x: Tensor) -> None:
-        """One update on `draft` from the samples that `batch` chose. It may run in another thread."""
+    def learn(self, draft: Any, x: Tensor, *args: Any, **kwargs: Any) -> None:
+        """One update on `draft` from the samples that `batch` chose. It may run in another thread.
+
+        Args:
+            draft: What `make_draft` made, with the value that the update starts from.
+            x: What `batch` chose.
+            *args: What `context` chose.
+            **kwargs: Nothing.
+        """
 
     def make_optimizer(self, learned: list[Tensor]) -> Optimizer:
         """The optimizer of the adapting parameters; a method without one never calls `draft.step`."""
@@ -128,9 +136,17 @@ class IntervalMethod(Method):
         """What an update looks at, chosen when it is read: all of the memory's samples."""
         return self.memory.inputs()
 
+    def context(self) -> tuple[Any, ...]:
+        """What else `learn` is given, chosen when the update is read: the samples' ages, a seed."""
+        return ()
+
+    def changing(self) -> Tensors:
+        """The tensors that an update reads and makes: the model's; a teacher's method adds the student's."""
+        return self.tensors
+
     def store(self, x: Tensor, label: int, logits: Tensor) -> None:
         """Take an accepted sample into the memory."""
-        self.memory.add(x, label)
+        self.memory.add(x, label, entropies(logits[None]).item() if self.memory.needs_entropy else None)
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer samples, learning wherever an interval ends."""
@@ -202,9 +218,9 @@ class IntervalMethod(Method):
             self.counters["skipped_updates"] += 1
             return
         x = self.batch().to(self.backbone.device, self.backbone.dtype)
-        before = Value(self.tensors, self.descent.moments).clone()
-        draft: Draft = self.made("draft", self.make_draft)
-        job = partial(self._work_out, draft, before, x, _autocast_settings(x.device.type))
+        before = Value(self.changing(), self.descent.moments).clone()
+        draft = self.made("draft", self.make_draft)
+        job = partial(self._work_out, draft, before, x, self.context(), _autocast_settings(x.device.type))
         try:
             executor = self.executor if self.delay else None
             self.schedule.pending = Pending(job, self.delay, executor, draft.pieces)
@@ -216,9 +232,10 @@ class IntervalMethod(Method):
 
     def _work_out(
         self,
-        draft: Draft,
+        draft: Any,
         before: Value,
         x: Tensor,
+        context: tuple[Any, ...],
         autocast: dict[str, Any] | None,
         piece_done: Callable[[], None],
     ) -> Value | None:
@@ -229,12 +246,12 @@ class IntervalMethod(Method):
             torch.autocast(**(autocast or {"device_type": "cpu", "enabled": False})),
         ):
             draft.load(before)
-            self.learn(draft, x)
+            self.learn(draft, x, *context)
         value = draft.value()
         return value if value.is_finite() else None
 
-    def make_draft(self) -> Draft:
-        """What updates are worked out on."""
+    def make_draft(self) -> Any:
+        """What updates are worked out on: a draft, or drafts."""
         return Draft(self.backbone, self.descent.shapes, self.make_optimizer)
 
     def _take_effect(self) -> None:
@@ -251,7 +268,7 @@ class IntervalMethod(Method):
             self.memory.clear()
             self._warn_of_rejected_updates()
             return
-        copy_all(self.tensors, value.tensors)
+        copy_all(self.changing(), value.tensors)
         self.descent.moments = value.moments
         self.counters["updates"] += 1
         self._rejected_updates_in_a_row = 0
@@ -309,9 +326,9 @@ class IntervalMethod(Method):
         value, _ = pending.result()
         if value is None:
             return
-        if value.tensors.keys() != self.tensors.keys() or any(
-            not isinstance(t, Tensor) or t.shape != self.tensors[name].shape
-            for name, t in value.tensors.items()
+        own = self.changing()
+        if value.tensors.keys() != own.keys() or any(
+            not isinstance(t, Tensor) or t.shape != own[name].shape for name, t in value.tensors.items()
         ):
             raise ValueError("its pending update is of another model")
         self.descent.check(value.moments)

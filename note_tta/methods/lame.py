@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from .backbone import Backbone, Output
+from .features import Listener, find_classifier
 from .method import Method
 from .norm import nothing
 from .settings import check_count
@@ -48,39 +47,15 @@ class LAME(Method):
         check_count("max_steps", max_steps, 1)
         super().__init__(model, nothing, output=output)
         self.neighbours, self.max_steps, self.symmetric = neighbours, max_steps, symmetric
-        self.classifier = last_linear(self.backbone.module) if classifier is None else classifier
-        if self.classifier not in dict(self.backbone.module.named_modules()):
-            raise ValueError(f"the model has no module {self.classifier!r} to take features from")
-        self._features: Tensor | None = None
-
-    def answering_module(self) -> nn.Module:
-        """The model, with a hook that keeps the features."""
-        module = super().answering_module()
-        module.get_submodule(self.classifier).register_forward_pre_hook(self._catch)
-        return module
+        self.classifier = find_classifier(self.backbone.module, classifier)
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer a batch with its corrected assignments."""
-        self._features = None
+        module = self.made("answering", self.answering_module)
+        listener: Listener = self.made("listener", lambda: Listener(module, self.classifier))
         log_p = self.all_finite(self.predict(x)).float().log_softmax(dim=1)
-        features, self._features = self._features, None
-        if features is None or len(features) != len(x):
-            raise ValueError(f"module {self.classifier!r} was not called with one row of features per sample")
-        affinity = nearest_neighbours(features, self.neighbours, symmetric=self.symmetric)
+        affinity = nearest_neighbours(listener.take(len(x)), self.neighbours, symmetric=self.symmetric)
         return assign(log_p, affinity, self.max_steps)
-
-    def _catch(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:
-        self._features = inputs[0].detach().flatten(1)
-
-
-def last_linear(model: nn.Module) -> str:
-    """The name of the last `nn.Linear` of a model."""
-    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    if not names:
-        raise ValueError(
-            f"{type(model).__name__} has no nn.Linear: name the module after the features with classifier=…"
-        )
-    return str(names[-1])
 
 
 def nearest_neighbours(features: Tensor, neighbours: int, *, symmetric: bool = False) -> Tensor:

@@ -117,8 +117,8 @@ class Method(ABC):
             x: Samples `[B, ...]`, any B; a floating-point tensor on the model's device.
 
         Returns:
-            Logits `[B, K]`, as of before `x` was learned from. A sample that holds NaN or Inf, or whose logits
-            come out non-finite, is answered with NaN and is not learned from.
+            Logits `[B, K]`, as of before `x` was learned from. A sample that holds NaN or Inf, or whose
+            logits come out non-finite, is answered with NaN and is not learned from.
 
         Raises:
             TypeError: `x` is not a floating-point tensor.

@@ -16,6 +16,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from ..nn import IABN1d, IABN2d, IABN3d, kernels
 from ..nn.iabn import PLAIN_FORWARDS
+from ..nn.unmix import UnMixTNS2d
 
 IABN = (IABN1d, IABN2d, IABN3d)
 NORM_LAYERS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _InstanceNorm)
@@ -79,6 +80,20 @@ def norm_tensors(model: nn.Module) -> dict[str, Tensor]:
     return affine | statistics
 
 
+def components(model: nn.Module) -> dict[str, Tensor]:
+    """The components of UnMix-TNS layers, by their names in the model."""
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, UnMixTNS2d)}
+    return {name: t for name, t in _named(model, layers, "_buffers").items() if ".component_" in f".{name}"}
+
+
+def move_components(model: nn.Module) -> nn.Module:
+    """Let the components of UnMix-TNS layers move at every pass from now on."""
+    for layer in model.modules():
+        if isinstance(layer, UnMixTNS2d):
+            layer.moves = True
+    return model
+
+
 def all_parameters(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter of the model."""
     return dict(model.named_parameters())
@@ -107,6 +122,8 @@ def use_batch_statistics(model: nn.Module) -> nn.Module:
     A layer that gets a single value per channel has no batch statistics and keeps to the running ones.
     """
     for name, layer in batch_norms(model).items():
+        if isinstance(layer, UnMixTNS2d):  # it has statistics of its own for each sample
+            continue
         if "forward" in vars(layer):
             raise ValueError(
                 f"{name} has a forward put on the object, which knows nothing of the batch's statistics: "

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from ..memory import PBRS, Memory
+from ..nn.unmix import UnMixTNS2d
 from .backbone import Backbone, Output
 from .draft import Draft
 from .interval import IntervalMethod
@@ -20,8 +21,8 @@ class NOTE(IntervalMethod):
 
     An update is one pass over the memory with the norm layers in train mode, so that their running statistics
     move by `momentum`, and one Adam step on their affine parameters to make the entropy smaller. Nothing else
-    of the model changes. A model with LayerNorm, GroupNorm or RMSNorm has no running statistics to move: there
-    the step is all (ours; the paper leaves such models open).
+    of the model changes. A model with LayerNorm, GroupNorm or RMSNorm has no running statistics to move:
+    there the step is all (ours; the paper leaves such models open).
 
     The paper's ablations are constructions of the same parts (`bn`: a model trained with BatchNorm, `iabn`:
     one trained with IABN)::
@@ -48,8 +49,8 @@ class NOTE(IntervalMethod):
         reach: How far beyond what the source had in a channel a sample may lie, where it enters the first
             BatchNorm layer, to be learned from. Beyond it, it is answered and counted in `unlearned_samples`.
             What valid inputs have was measured (docs/guarantees.md). `math.inf` switches this off.
-        delay: Let an update take effect so many samples after it was read, computed meanwhile, so that no call
-            waits for it; 0 is the paper's.
+        delay: Let an update take effect so many samples after it was read, computed meanwhile, so that no
+            call waits for it; 0 is the paper's.
         executor: How a delayed update is computed; it makes no difference to the answers.
         output: The key, index or callable that takes the logits out of what the model returns.
 
@@ -107,7 +108,7 @@ class NOTE(IntervalMethod):
         self.momentum, self.lr, self.weight_decay = momentum, lr, weight_decay
         self.warm_start, self.learn_from = warm_start, learn_from
         layers = batch_norms(self.backbone.module).values()
-        if layers and not any(isinstance(layer, IABN) for layer in layers):
+        if layers and not any(isinstance(layer, (*IABN, UnMixTNS2d)) for layer in layers):
             self.warn(
                 "no IABN",
                 "this model has BatchNorm and no IABN, so this is the paper's PBRS-only ablation: "

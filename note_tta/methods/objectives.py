@@ -30,7 +30,20 @@ def pseudo_label_loss(logits: Tensor) -> Tensor:
     return F.cross_entropy(widened(logits), logits.argmax(dim=1))
 
 
+def soft_cross_entropies(target: Tensor, logits: Tensor) -> Tensor:
+    """Cross-entropy of each row from the softmax of `target` to the softmax of `logits`."""
+    return -(widened(target).softmax(dim=1) * widened(logits).log_softmax(dim=1)).sum(dim=1)
+
+
 def soft_cross_entropy(target: Tensor, logits: Tensor) -> Tensor:
     """Mean cross-entropy from the softmax of `target`, as it is, to the softmax of `logits`."""
-    chances = widened(target.detach()).softmax(dim=1)
-    return -(chances * widened(logits).log_softmax(dim=1)).sum(dim=1).mean()
+    return soft_cross_entropies(target.detach(), logits).mean()
+
+
+def soft_likelihood_ratios(logits: Tensor) -> Tensor:
+    """ROID's loss of each row: −Σ p ln(p / (1 − p)), with p at most 0.99.
+
+    Unlike the entropy's, its gradient does not vanish where the prediction is sure.
+    """
+    p = widened(logits).softmax(dim=1).clamp(max=0.99)
+    return -(p * (p / (1 - p) + 1e-5).log()).sum(dim=1)

@@ -27,8 +27,8 @@ def find_method(name: str) -> Callable[..., Method]:
     """What makes the method of a name.
 
     Args:
-        name: A key of `METHODS`, or `module:Class` for one of your own (the module may be in the working folder);
-            each may be followed by what goes around it: `note+filter`, `note+watch+filter`.
+        name: A key of `METHODS`, or `module:Class` for one of your own (the module may be in the working
+            folder); each may be followed by what goes around it: `note+filter`, `note+watch+filter`.
 
     Raises:
         ValueError: Nothing by that name is there; the message says what is.

@@ -17,8 +17,9 @@ from .method import AnyPart, Method, Part
 class Wrapper:
     """A method around another one: it sees samples and answers, and may change the answers.
 
-    A subclass calls `super().__init__` first, adds its parts with `part`, and writes `after`. `model`, `memory`
-    and `counters` are the inner method's; `reset`, `fork`, `pause`, `resume` and the state reach both.
+    A subclass calls `super().__init__` first, adds its parts with `part`, and writes `after`. `model`,
+    `memory` and `counters` are the inner method's; `reset`, `fork`, `pause`, `resume` and the state reach
+    both.
 
     Args:
         method: Any method, wrapped or not.

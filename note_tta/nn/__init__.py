@@ -1,6 +1,16 @@
-"""Instance-Aware BatchNorm: the layers, the written formula and the fast path."""
+"""Norm layers for drifting input: Instance-Aware BatchNorm with its fast path, and UnMix-TNS."""
 
 from .iabn import IABN1d, IABN2d, IABN3d, convert_bn, convert_iabn
 from .kernels import iabn_rows
+from .unmix import UnMixTNS2d, convert_unmix_tns
 
-__all__ = ["IABN1d", "IABN2d", "IABN3d", "convert_bn", "convert_iabn", "iabn_rows"]
+__all__ = [
+    "IABN1d",
+    "IABN2d",
+    "IABN3d",
+    "UnMixTNS2d",
+    "convert_bn",
+    "convert_iabn",
+    "convert_unmix_tns",
+    "iabn_rows",
+]

@@ -1,0 +1,115 @@
+"""RoTTA's memory: class-balanced, recent and sure samples."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import torch
+
+from .memory import Memory, put
+
+
+class CSTU(Memory):
+    """Category-balanced Sampling with Timeliness and Uncertainty: RoTTA's memory (its section 3.3).
+
+    A sample counts the more against itself the older it is and the less sure its prediction was:
+    `1 / (1 + exp(-age / capacity)) + entropy / ln(classes)`. A newcomer of a class that has its share,
+    capacity / classes, competes with its own class; any other one enters while there is room, and then
+    competes with the largest class(es). It takes the place of the sample with the most against it, unless
+    that is itself.
+
+    Args:
+        capacity: How many samples to hold.
+        classes: How many classes there are; None lets the method say so at its first sample.
+        device: Where the samples are kept; None keeps them where the first one came from.
+
+    Example:
+        >>> memory = CSTU(2, classes=2)
+        >>> for label, entropy in [(0, 0.6), (0, 0.1), (1, 0.6)]:
+        ...     memory.add(torch.zeros(1), label, entropy)
+        >>> memory.labels(), memory.ages()
+        ([0, 1], [2, 1])
+    """
+
+    needs_entropy = True
+
+    def __init__(
+        self, capacity: int, classes: int | None = None, device: torch.device | str | None = None
+    ) -> None:
+        super().__init__(capacity, device=device)
+        if classes is not None and classes < 2:
+            raise ValueError(f"classes must be at least 2, got {classes}")
+        self.classes = classes
+        self._entropies: list[float] = []
+        self._born: list[int] = []
+        self._clock = 0
+
+    def ages(self) -> list[int]:
+        """How many samples have been offered since each came, itself included, in the order of `inputs()`."""
+        return [self._clock - born for born in self._born]
+
+    def _place(self, label: int, entropy: float | None) -> int | None:
+        if entropy is None or self.classes is None:
+            raise ValueError(
+                "CSTU looks at how unsure a prediction is: CSTU(64, classes=10).add(x, label, entropy)"
+            )
+        slot = self._choose(label, entropy)
+        if slot is not None:
+            put(self._entropies, slot, entropy)
+            put(self._born, slot, self._clock)
+        self._clock += 1
+        return slot
+
+    def _choose(self, label: int, entropy: float) -> int | None:
+        assert self.classes is not None
+        held = Counter(self._labels)
+        if held[label] < self.capacity / self.classes:
+            if len(self) < self.capacity:
+                return len(self)
+            most = max(held.values())
+            pool = {other for other, count in held.items() if count == most}
+        else:
+            pool = {label}
+        against, _, _, victim = max(
+            (self._against(self._clock - born, own), other, born, slot)
+            for slot, (other, own, born) in enumerate(
+                zip(self._labels, self._entropies, self._born, strict=True)
+            )
+            if other in pool
+        )
+        return victim if against > self._against(0, entropy) else None
+
+    def _against(self, age: int, entropy: float) -> float:
+        return 1 / (1 + math.exp(-age / self.capacity)) + entropy / math.log(self.classes or 2)
+
+    def clear(self) -> None:
+        """Forget the samples and their ages."""
+        super().clear()
+        self._entropies, self._born, self._clock = [], [], 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Samples, labels, entropies and ages."""
+        return super().state_dict() | {
+            "classes": self.classes,
+            "entropies": list(self._entropies),
+            "ages": self.ages(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state."""
+        labels, ages, entropies = (state.get(key, []) for key in ("labels", "ages", "entropies"))
+        if (
+            not len(ages) == len(entropies) == len(labels)
+            or not all(type(age) is int and age > 0 for age in ages)
+            or not all(type(entropy) is float and math.isfinite(entropy) for entropy in entropies)
+        ):
+            raise ValueError(f"not a state of CSTU: ages {ages!r:.40} and entropies {entropies!r:.40}")
+        classes = state.get("classes")
+        if classes is not None and (type(classes) is not int or classes < 2):
+            raise ValueError(f"not a state of CSTU: it is for {classes!r:.40} classes")
+        super().load_state_dict(state)
+        self.classes, self._entropies = classes, list(entropies)
+        self._clock = max(ages, default=0)
+        self._born = [self._clock - age for age in ages]

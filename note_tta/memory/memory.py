@@ -1,0 +1,192 @@
+"""What every memory is: slots for samples, held as bytes where that loses nothing, and a state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+
+class Memory(ABC):
+    """At most `capacity` samples of a stream, each with the label that was predicted for it.
+
+    A subclass writes `_place`. Where every value of every sample is k/255, they are held as bytes, a quarter
+    of the room; `inputs()` gives the very same floats.
+
+    Args:
+        capacity: How many samples to hold.
+        generator: Source of randomness; None is a new generator with torch's default seed.
+        device: Where the samples are kept; None keeps them where the first one came from.
+    """
+
+    needs_entropy: ClassVar[bool] = False
+    """Whether `add` must be told the entropy of the prediction."""
+
+    def __init__(
+        self,
+        capacity: int,
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if not isinstance(capacity, int) or isinstance(capacity, bool):
+            raise TypeError(f"capacity must be an int, got {type(capacity).__name__}")
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
+        self.capacity = capacity
+        self.generator = torch.Generator() if generator is None else generator
+        self.device = device
+        self.owner: object | None = None
+        self._dtype = torch.float32
+        self._samples: Tensor | None = None
+        self._labels: list[int] = []
+
+    @abstractmethod
+    def _place(self, label: int, entropy: float | None) -> int | None:
+        """Decide on a newcomer: the slot it takes, or None where it is not kept."""
+
+    def add(self, x: Tensor, label: int, entropy: float | None = None) -> None:
+        """Offer one sample (no batch dimension) with its predicted label.
+
+        Args:
+            x: The sample.
+            label: The class that was predicted for it.
+            entropy: How unsure the prediction is; for memories that look at it (`needs_entropy`).
+        """
+        if self._samples is not None and x.shape != self._samples.shape[1:]:
+            raise ValueError(
+                f"this memory holds samples of shape {tuple(self._samples.shape[1:])}, got {tuple(x.shape)}"
+            )
+        label = int(label)
+        slot = self._place(label, entropy)
+        if slot is None:
+            return
+        self._keep(x.detach(), slot)
+        put(self._labels, slot, label)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def inputs(self) -> Tensor:
+        """A copy of the samples held, stacked; an empty tensor where there are none."""
+        return unpack(self._held(), self._dtype)
+
+    def labels(self) -> list[int]:
+        """The predicted label of each sample, in the order of `inputs()`."""
+        return list(self._labels)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...] | None:
+        """The shape of the samples held, or None where there are none."""
+        return None if self._samples is None else tuple(self._samples.shape[1:])
+
+    def clear(self) -> None:
+        """Forget the samples and all that was counted; the randomness goes on."""
+        self._samples = None
+        self._labels = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that decides what comes next: samples, labels, counts and the generator's state."""
+        return {
+            "capacity": self.capacity,
+            "inputs": self._held(),
+            "dtype": str(self._dtype).removeprefix("torch."),
+            "labels": self.labels(),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state; one that does not fit is refused before anything changes."""
+        kind = type(self).__name__
+        missing = self.state_dict().keys() - state.keys()
+        if missing:
+            raise ValueError(f"not a state of {kind}: {', '.join(sorted(missing))} missing")
+        inputs, labels = state["inputs"], state["labels"]
+        if state["capacity"] != self.capacity:
+            raise ValueError(
+                f"the state is of a {kind} of capacity {state['capacity']}, this one has {self.capacity}"
+            )
+        if (
+            not all(type(label) is int for label in labels)
+            or len(labels) > self.capacity
+            or len(inputs) != len(labels)
+        ):
+            raise ValueError(f"not a state of {kind}: {len(inputs)} inputs with labels {labels!r:.80}")
+        dtype = getattr(torch, str(state["dtype"]), None)
+        if not isinstance(dtype, torch.dtype) or (
+            inputs.dtype != dtype and not (inputs.dtype == torch.uint8 and dtype.is_floating_point)
+        ):
+            raise ValueError(
+                f"not a state of {kind}: it has samples of {inputs.dtype} in the place of {state['dtype']!r:.40}"
+            )
+        self.generator.set_state(state["generator"].cpu())
+        self._dtype = dtype
+        self._samples = None
+        self._labels = list(labels)
+        if labels:
+            self._samples = self._room(inputs[0])
+            self._samples[: len(labels)] = inputs
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All attributes, the generator as bytes; the method that uses the memory is not part of it."""
+        return {**vars(self), "generator": bytes(self.generator.get_state().numpy()), "owner": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._samples is not None:
+            self._samples = self._samples.clone()  # torch shares what it sends to another process
+        self.generator = torch.Generator()
+        self.generator.set_state(torch.frombuffer(bytearray(state["generator"]), dtype=torch.uint8))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} of {self.capacity} held)"
+
+    def _keep(self, x: Tensor, slot: int) -> None:
+        """Put a sample into a slot, as bytes as long as all samples can be."""
+        if self._samples is None:
+            self._dtype = x.dtype
+        may_pack = self._samples is None or self._samples.dtype != self._dtype
+        packed = pack(x.to(self._dtype)) if may_pack else None
+        if self._samples is None:
+            self._samples = self._room(x if packed is None else packed)
+        elif may_pack and packed is None:
+            self._samples = unpack(self._samples, self._dtype)
+        self._samples[slot] = x if packed is None else packed
+
+    def _room(self, like: Tensor) -> Tensor:
+        device = like.device if self.device is None else self.device
+        return torch.empty((self.capacity, *like.shape), dtype=like.dtype, device=device)
+
+    def _held(self) -> Tensor:
+        """A copy of the samples as they are held."""
+        return torch.empty(0) if self._samples is None else self._samples[: len(self)].clone()
+
+    def _uniform(self) -> float:
+        """A number drawn uniformly from [0, 1)."""
+        return torch.rand((), generator=self.generator, dtype=torch.float64).item()
+
+
+def pack(x: Tensor) -> Tensor | None:
+    """A float tensor as bytes k where each of its values is exactly k/255; None where one is not.
+
+    Example:
+        >>> pack(torch.tensor([0.0, 51 / 255, 1.0]))
+        tensor([  0,  51, 255], dtype=torch.uint8)
+        >>> pack(torch.tensor([0.0, 0.1])) is None
+        True
+    """
+    if not x.is_floating_point():
+        return None
+    packed = (x * 255).round_().to(torch.uint8)
+    return packed if torch.equal(unpack(packed, x.dtype), x) else None
+
+
+def unpack(samples: Tensor, dtype: torch.dtype) -> Tensor:
+    """What `pack` was given; a tensor that is of `dtype` already comes back as it is."""
+    return samples if samples.dtype == dtype else samples.to(dtype) / 255
+
+
+def put(values: list[Any], slot: int, value: Any) -> None:
+    """Set the value of a slot, which may be the next one."""
+    values[slot : slot + 1] = [value]

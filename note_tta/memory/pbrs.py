@@ -1,0 +1,92 @@
+"""NOTE's memory: a class-balanced draw from a stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+
+from .memory import Memory
+
+
+class PBRS(Memory):
+    """Prediction-Balanced Reservoir Sampling (paper, Algorithm 1).
+
+    A newcomer of a class that is not the most frequent one in memory takes the place of a random sample of
+    the most frequent class(es). One that is takes the place of a random sample of its own class with
+    probability m/n: m samples of the class in memory, n seen in all. So the memory tends to hold all classes
+    alike, and within the majority class a uniform draw over time.
+
+    With three or more classes a class that has fallen below the majority always gets in again, so the
+    minority classes lean towards recent samples; that is the algorithm's, and kept.
+
+    Example:
+        >>> memory = PBRS(4, generator=torch.Generator().manual_seed(0))
+        >>> for label in [0, 0, 0, 0, 0, 0, 1, 1]:
+        ...     memory.add(torch.zeros(1), label)
+        >>> sorted(memory.labels())
+        [0, 0, 1, 1]
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__(capacity, generator, device)
+        self._seen: Counter[int] = Counter()
+        self._slots: dict[int, list[int]] = {}  # of each class; the class whose size changed last comes last
+
+    def _place(self, label: int, entropy: float | None) -> int | None:
+        self._seen[label] += 1
+        if len(self) < self.capacity:
+            return self._give(len(self), label)
+        most = max(map(len, self._slots.values()))
+        own = self._slots.get(label, [])
+        if len(own) < most:
+            majority = [other for other, slots in self._slots.items() if len(slots) == most]
+            drawn = int(self._uniform() * len(majority) * most)
+            return self._give(self._take(majority[drawn // most], drawn % most), label)
+        drawn = int(self._uniform() * self._seen[label])
+        return own[drawn] if drawn < most else None
+
+    def _give(self, slot: int, label: int) -> int:
+        slots = self._slots.pop(label, [])
+        self._slots[label] = slots
+        slots.append(slot)
+        return slot
+
+    def _take(self, label: int, position: int) -> int:
+        slots = self._slots.pop(label)
+        slots[position], slots[-1] = slots[-1], slots[position]
+        slot = slots.pop()
+        if slots:
+            self._slots[label] = slots
+        return slot
+
+    def clear(self) -> None:
+        """Forget the samples and the counts of every class."""
+        super().clear()
+        self._seen.clear()
+        self._slots.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Samples, labels, how many were seen of each class, its slots, and the generator's state."""
+        slots = {label: list(own) for label, own in self._slots.items()}
+        return super().state_dict() | {"seen": dict(self._seen), "slots": slots}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state; one whose slots contradict its labels is refused."""
+        labels, slots, seen = (state.get("labels", []), state.get("slots", {}), state.get("seen", {}))
+        places = sorted((slot, label) for label, own in slots.items() for slot in own)
+        if places != list(enumerate(labels)) or not all(slots.values()):
+            raise ValueError("not a state of PBRS: its slots contradict its labels")
+        if not all(type(count) is int for count in seen.values()) or any(
+            seen.get(label, 0) < len(own) for label, own in slots.items()
+        ):
+            raise ValueError("not a state of PBRS: it has seen fewer samples of a class than it holds")
+        super().load_state_dict(state)
+        self._seen = Counter(seen)
+        self._slots = {label: list(own) for label, own in slots.items()}

@@ -1,0 +1,36 @@
+"""For methods that look at random views of images: what else is given to them is refused by name."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from .method import Method
+
+_OF_OTHER_RANK = (nn.Conv1d, nn.Conv3d, nn.BatchNorm3d, nn.RNNBase)
+
+
+def refuse_other_models(model: nn.Module, name: str) -> None:
+    """Refuse a model that takes time series or volumes, as far as its layers tell."""
+    layers = list(model.modules())
+    other = next((layer for layer in layers if isinstance(layer, _OF_OTHER_RANK)), None)
+    if other is not None and not any(isinstance(layer, nn.Conv2d) for layer in layers):
+        raise ValueError(
+            f"{name} looks at random views of images, and a model with {type(other).__name__} takes none: "
+            "use NOTE or SoTTA, which take any input"
+        )
+
+
+def check_images(x: Tensor, method: Method) -> None:
+    """Refuse what is not a batch of images; warn once where they lie beyond [0, 1]."""
+    name = type(method).__name__
+    if x.ndim != 4:
+        raise ValueError(
+            f"{name} looks at random views of images [B, C, H, W], got {tuple(x.shape)}: "
+            "use NOTE or SoTTA, which take any input"
+        )
+    if len(x) and (x.amin() < -0.5 or x.amax() > 1.5):
+        method.warn(
+            "images",
+            f"{name} clips its random views of images to [0, 1], but these reach from {x.amin():.3g} to "
+            f"{x.amax():.3g}: give it images in [0, 1] and let the model normalise them",
+        )

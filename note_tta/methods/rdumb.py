@@ -1,0 +1,58 @@
+"""RDumb: ETA, and back to the source every so often."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from .backbone import Backbone, Output
+from .eta import ETA
+from .settings import check_count
+from .tensors import Count
+
+
+class RDumb(ETA):
+    """ETA that starts anew every `every` samples: a bar that methods for long streams have to clear.
+
+    After the batch that completes `every` samples, the weights, the optimizer and ETA's average are the
+    source's again. The paper restores them every 1,000 batches of 64. The other settings are ETA's.
+
+    Args:
+        model: A model with norm layers.
+        every: Samples between two restarts.
+        lr: See `ETA`.
+        optimizer: See `ETA`.
+        margin: See `ETA`.
+        redundancy: See `ETA`.
+        output: See `Method`.
+    """
+
+    title = "RDumb"
+    citation = "Press et al., NeurIPS 2023"
+
+    def __init__(
+        self,
+        model: nn.Module | Backbone,
+        *,
+        every: int = 64_000,
+        lr: float = 2.5e-4,
+        optimizer: str = "sgd",
+        margin: float = 0.4,
+        redundancy: float = 0.05,
+        output: Output = None,
+    ) -> None:
+        check_count("every", every, 1)
+        super().__init__(
+            model, lr=lr, optimizer=optimizer, margin=margin, redundancy=redundancy, output=output
+        )
+        self.every = every
+        self.since_restart = self.part("since_restart", Count())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Answer a batch and learn from it; start anew where it is time."""
+        logits = super().forward(x)
+        if not self.paused:
+            self.since_restart.value += len(x)
+            if self.since_restart.value >= self.every:
+                self.go_back()
+                self.since_restart.value = 0
+        return logits

@@ -1,0 +1,156 @@
+"""RoTTA: a robust teacher, a student, and a memory of recent, sure and balanced samples."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam
+
+from ..memory import CSTU
+from .augment import random_view
+from .backbone import Backbone, Output, Tensors
+from .draft import Draft
+from .drafts import Drafts, prefixed
+from .images import check_images, refuse_other_models
+from .interval import IntervalMethod
+from .norm import norm_tensors
+from .objectives import soft_cross_entropies
+from .random import Randomness
+from .robust_norm import use_robust_statistics
+from .settings import check_rate, check_share
+from .tensors import OwnTensors
+
+
+class RoTTA(IntervalMethod):
+    """Robust Test-Time Adaptation: a teacher answers; every `interval` samples a student learns from it.
+
+    An update shows the memory to the teacher and a random view of it to the student. The student takes one
+    Adam step on its affine parameters towards the teacher's answers, old samples counting less, and the
+    teacher follows as a moving average. Both mix the statistics of what they see into their running ones.
+    `model` is the teacher. Only norm tensors are kept twice.
+
+    On LayerNorm, GroupNorm and RMSNorm there are no statistics to mix: the affine parameters learn alone.
+
+    The authors' code answers a batch with the teacher of before it, even where an update falls inside; here
+    later samples see the update, so that batch boundaries make no difference. At their batch of 64 the two
+    are the same. Their entropy is of ln(p + 1e-6); here it is exact.
+
+    Args:
+        model: A model of images in [0, 1] with norm layers; it normalises them itself.
+        memory: Where samples wait for the update; None is `CSTU(64)`.
+        interval: Samples between two updates.
+        momentum: How far the running statistics move at a pass (α in the paper).
+        lr: Adam's learning rate.
+        ema: How much of the teacher stays at an update (1 − ν in the paper).
+        generator: Source of randomness; None is a new generator with torch's default seed.
+        reach: As in `NOTE`: samples far beyond what the source had are not learned from.
+        delay: As in `NOTE`.
+        executor: As in `NOTE`.
+        output: As in `NOTE`.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 10))
+        >>> method = RoTTA(model)
+        >>> method(torch.rand(64, 3, 8, 8)).shape
+        torch.Size([64, 10])
+        >>> method.counters["updates"]
+        1
+    """
+
+    title = "RoTTA"
+    citation = "Yuan et al., CVPR 2023"
+    needs_norm = "any"
+    needs_images = True
+    passes = "3 / 1"
+    memory: CSTU
+
+    def __init__(
+        self,
+        model: nn.Module | Backbone,
+        memory: CSTU | None = None,
+        *,
+        interval: int = 64,
+        momentum: float = 0.05,
+        lr: float = 1e-3,
+        ema: float = 0.999,
+        generator: torch.Generator | None = None,
+        reach: float = 5.0,
+        delay: int = 0,
+        executor: str = "thread",
+        output: Output = None,
+    ) -> None:
+        check_share("momentum", momentum)
+        check_rate("lr", lr, zero=True)
+        check_share("ema", ema)
+        if memory is not None and not isinstance(memory, CSTU):
+            raise TypeError(
+                f"memory must be a CSTU, which knows its samples' ages, got {type(memory).__name__}"
+            )
+        super().__init__(
+            model,
+            norm_tensors,
+            CSTU(64) if memory is None else memory,
+            interval=interval,
+            reach=reach,
+            delay=delay,
+            executor=executor,
+            output=output,
+        )
+        refuse_other_models(self.backbone.module, type(self).__name__)
+        self.momentum, self.lr, self.ema = momentum, lr, ema
+        self.random = self.part("random", Randomness(generator))
+        self.student = self.part("student", OwnTensors(self.backbone.clone_source()))
+
+    @property
+    def generator(self) -> torch.Generator:
+        """Where the randomness comes from."""
+        return self.random.generator
+
+    def make_optimizer(self, learned: list[Tensor]) -> Adam:
+        """Adam over the student's affine parameters."""
+        return Adam(learned, lr=self.lr)
+
+    def make_draft(self) -> Drafts:
+        """A teacher and a student that mix statistics as they go."""
+        prepare = partial(use_robust_statistics, rate=self.momentum)
+        student = Draft(self.backbone, self.descent.shapes, self.make_optimizer, prepare)
+        return Drafts(teacher=Draft(self.backbone, prepare=prepare), student=student)
+
+    def changing(self) -> Tensors:
+        """The teacher's tensors and the student's."""
+        return {**self.tensors, **prefixed("student/", self.student.tensors)}
+
+    def check_shape(self, x: Tensor) -> None:
+        """Refuse what is not images, or not of the memory's shape."""
+        super().check_shape(x)
+        check_images(x, self)
+
+    def store(self, x: Tensor, label: int, logits: Tensor) -> None:
+        """Take an accepted sample into the memory."""
+        if self.memory.classes is None:
+            self.memory.classes = len(logits)
+        super().store(x, label, logits)
+
+    def context(self) -> tuple[Any, ...]:
+        """The age of each sample, and a seed for the view."""
+        ages = torch.tensor(self.memory.ages(), dtype=torch.float32, device=self.backbone.device)
+        return ages, int(torch.randint(2**62, (), generator=self.generator))
+
+    def learn(self, draft: Drafts, x: Tensor, ages: Tensor, seed: int) -> None:
+        """One step of the student towards the teacher, one small step of the teacher towards the student."""
+        view = random_view(x, torch.Generator().manual_seed(seed))
+        target = draft["teacher"].predict(x)
+        losses = soft_cross_entropies(target, draft["student"].predict(view))
+        draft["student"].step((torch.sigmoid(-ages / self.memory.capacity) * losses).mean())
+        follow(draft["teacher"], draft["student"], 1 - self.ema)
+
+
+@torch.no_grad()
+def follow(teacher: Draft, student: Draft, share: float) -> None:
+    """Move the teacher's parameters by `share` towards the student's; statistics stay each one's own."""
+    for name, tensor in teacher.tensors.items():
+        if isinstance(tensor, nn.Parameter):
+            tensor.lerp_(student.tensors[name], share)

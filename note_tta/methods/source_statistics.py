@@ -1,0 +1,161 @@
+"""What a method keeps of the source: computed once from samples, saved to a file, read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from .backbone import Backbone, Tensors
+from .draft import Draft
+from .features import Listener
+from .norm import use_batch_statistics
+from .objectives import pseudo_label_loss
+
+MOST_SAMPLES = 100_000
+"""Source samples after which the features of each class are known well enough."""
+
+
+class SourceStatistics:
+    """Tensors that were computed from source samples by one model, for one purpose.
+
+    Args:
+        kind: What they are: "fisher", "features".
+        fingerprint: The model that they belong to.
+        tensors: The tensors by name.
+    """
+
+    def __init__(self, kind: str, fingerprint: str, tensors: Tensors) -> None:
+        self.kind, self.fingerprint, self.tensors = kind, fingerprint, tensors
+
+    def save(self, path: str | Path) -> None:
+        """Write them to a file (safetensors), to be given as `source=` the next time."""
+        about = {"kind": self.kind, "fingerprint": self.fingerprint}
+        save_file({name: t.detach().contiguous().cpu() for name, t in self.tensors.items()}, path, about)
+
+    @classmethod
+    def load(cls, path: str | Path) -> SourceStatistics:
+        """Read them from a file.
+
+        Raises:
+            ValueError: It is not a file that `save` wrote.
+            FileNotFoundError: There is no such file.
+        """
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"there is no file {path}: make it with method.source.save(path)")
+        try:
+            with safe_open(path, "pt") as file:
+                about = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return cls(about["kind"], about["fingerprint"], tensors)
+        except (SafetensorError, KeyError) as error:
+            raise ValueError(f"{path} holds no source statistics: {error}") from error
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SourceStatistics:
+        return self  # they never change
+
+
+Source = Iterable[Any] | str | Path | SourceStatistics
+"""An iterable of input batches, a file that was saved before, or what was computed before."""
+
+
+def statistics_of(
+    source: Source | None,
+    kind: str,
+    backbone: Backbone,
+    compute: Callable[[Iterator[Tensor]], Tensors],
+    refusal: str,
+) -> SourceStatistics:
+    """The statistics of the source: read, or computed from its batches.
+
+    Args:
+        source: Batches, a file or statistics.
+        kind: What is needed.
+        backbone: The model that they must belong to.
+        compute: Computes them from batches of finite samples.
+        refusal: What to say where there is no source.
+
+    Raises:
+        ValueError: There is no source, it is of another kind or model, or its samples are not usable.
+    """
+    if source is None:
+        raise ValueError(refusal)
+    if isinstance(source, str | Path):
+        source = SourceStatistics.load(source)
+    if not isinstance(source, SourceStatistics):
+        return SourceStatistics(kind, backbone.fingerprint, compute(batches_of(source, backbone)))
+    if source.kind != kind:
+        raise ValueError(f"source holds statistics of the kind {source.kind!r}, {kind!r} is needed")
+    if source.fingerprint != backbone.fingerprint:
+        raise ValueError(
+            f"source holds statistics of another model, with the fingerprint {source.fingerprint}; "
+            f"this one's is {backbone.fingerprint}: compute them anew from source samples"
+        )
+    if not all(torch.isfinite(tensor).all() for tensor in source.tensors.values()):
+        raise ValueError("source holds statistics that are not finite")
+    return source
+
+
+def batches_of(source: Iterable[Any], backbone: Backbone) -> Iterator[Tensor]:
+    """The input batches of an iterable, as the model takes them; labels that come with them are left out."""
+    empty = True
+    for batch in source:
+        x = batch[0] if isinstance(batch, list | tuple) else batch
+        if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2:
+            raise TypeError(
+                f"source must give batches of floating-point samples, got {type(x).__name__}: "
+                "a list of tensors [B, ...] or a DataLoader"
+            )
+        if not torch.isfinite(x).all():
+            raise ValueError("source gave a batch with NaN or Inf")
+        empty = False
+        yield x.detach().to(backbone.device, backbone.dtype or x.dtype)
+    if empty:
+        raise ValueError("source gave no batches")
+
+
+def fisher_information(backbone: Backbone, names: list[str], batches: Iterator[Tensor]) -> Tensors:
+    """The mean over batches of the squared gradient of the loss to the model's own predictions, by tensor.
+
+    The gradient is of a batch's mean loss, under the batch's statistics, so the size of the batches matters.
+    """
+    draft = Draft(backbone, names, prepare=use_batch_statistics)
+    sums = [torch.zeros_like(tensor) for tensor in draft.learned]
+    count = 0
+    for x in batches:
+        draft.backward(pseudo_label_loss(draft.predict(x)))
+        for total, tensor in zip(sums, draft.learned, strict=True):
+            if tensor.grad is not None:
+                total += tensor.grad**2
+        count += 1
+    return {name: (total / count).detach() for name, total in zip(names, sums, strict=True)}
+
+
+@torch.no_grad()
+def class_features(backbone: Backbone, classifier: str, batches: Iterator[Tensor]) -> Tensors:
+    """Mean and unbiased variance `[K, D]` of the features of the samples that are predicted as each class.
+
+    A class without samples has the mean of all; one with less than two has the variance within the others.
+    """
+    module = backbone.build(backbone.source)
+    listener = Listener(module, classifier)
+    counts, sums, squares = torch.zeros(1), torch.zeros(1), torch.zeros(1)
+    for x in batches:
+        logits = backbone.run(module, x)
+        chosen = F.one_hot(logits.argmax(dim=1), logits.shape[1]).double()
+        features = listener.take(len(x)).double()
+        counts = counts + chosen.sum(dim=0)[:, None]
+        sums, squares = sums + chosen.T @ features, squares + chosen.T @ features**2
+        if counts.sum() > MOST_SAMPLES:
+            break
+    mean = torch.where(counts > 0, sums / counts.clamp_min(1), sums.sum(dim=0) / counts.sum())
+    off = (squares - counts * mean**2).clamp_min(0)
+    within = off.sum(dim=0) / (counts - 1).clamp_min(0).sum().clamp_min(1)
+    variance = torch.where(counts > 1, off / (counts - 1).clamp_min(1), within)
+    return {"mean": mean.float(), "variance": variance.float()}

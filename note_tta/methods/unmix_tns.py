@@ -1,0 +1,89 @@
+"""UnMix-TNS: statistics unmixed into components that follow the stream; nothing is learned by gradients."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..nn.unmix import convert_unmix_tns
+from .backbone import Backbone, Output, refuse_unsuitable, structural_copy
+from .draft import Draft, Value, copy_all
+from .method import Method
+from .norm import components as components_of
+from .random import Randomness
+from .settings import check_count, check_share
+
+
+class UnMixTNS(Method):
+    """Every BatchNorm2d layer is replaced by `UnMixTNS2d`, whose components move with each batch.
+
+    A sample's answer does not depend on the other samples of its batch, but where the components go depends
+    on the batch boundaries: a batch of B moves them by 1 − (1 − momentum)^(B / batch_size), all at once.
+    `model` has other layers than the caller's, with their components among its tensors.
+
+    The layers alone, made by `convert_unmix_tns`, go together with other methods: TENT, ROID and the like
+    move the components at each of their passes, NOTE at its updates. The paper's learning rates on top of
+    them are 1e-5 on CIFAR and 2.5e-6 on ImageNet-C.
+
+    Args:
+        model: A model with BatchNorm2d layers; it is left as it is.
+        components: How many components a layer has; the paper has 128 for streams of mixed domains.
+        momentum: How far they move with a batch of `batch_size`; 0 keeps them where they began.
+        batch_size: The paper has 64, and 16 on ImageNet-C.
+        generator: Source of randomness for where components begin; None is a new generator with torch's
+            default seed.
+        output: See `Method`.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 10))
+        >>> method = UnMixTNS(model)
+        >>> method(torch.rand(64, 3, 8, 8)).shape
+        torch.Size([64, 10])
+        >>> type(method.model[1]).__name__, type(model[1]).__name__
+        ('UnMixTNS2d', 'BatchNorm2d')
+    """
+
+    title = "UnMix-TNS"
+    citation = "Tomar et al., ICLR 2024"
+    needs_norm = "batch"
+
+    def __init__(
+        self,
+        model: nn.Module | Backbone,
+        *,
+        components: int = 16,
+        momentum: float = 0.1,
+        batch_size: int = 64,
+        generator: torch.Generator | None = None,
+        output: Output = None,
+    ) -> None:
+        check_count("components", components, 1)
+        check_count("batch_size", batch_size, 1)
+        check_share("momentum", momentum)
+        self.random = Randomness(generator)
+        if isinstance(model, nn.Module):
+            refuse_unsuitable(model)
+            own = structural_copy(model, {})
+            model = convert_unmix_tns(own, components, batch_size=batch_size, generator=self.generator)
+        super().__init__(model, components_of, output=output)
+        self.components, self.momentum, self.batch_size = components, momentum, batch_size
+
+    @property
+    def generator(self) -> torch.Generator:
+        """Where the randomness comes from."""
+        return self.random.generator
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Answer a batch, and let the components follow it."""
+        if self.paused:
+            return self.all_finite(self.predict(x))
+        draft: Draft = self.made("draft", lambda: Draft(self.backbone))
+        draft.load(Value(self.tensors, {}))
+        logits = self.all_finite(draft.predict(x, momentum=self.momentum))
+        value = draft.value()
+        if value.is_finite():
+            copy_all(self.tensors, value.tensors)
+            self.counters["updates"] += 1
+        else:
+            self.counters["rejected_updates"] += 1
+        return logits
