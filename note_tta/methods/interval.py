@@ -33,6 +33,10 @@ class Schedule:
         self.progress = 0
         self.pending: Pending | None = None
 
+    def clear(self) -> None:
+        """Begin a new interval, with nothing pending."""
+        self.progress, self.pending = 0, None
+
     def state_dict(self) -> dict[str, Any]:
         """The progress and what the pending update comes to, which is waited for."""
         if self.pending is None:

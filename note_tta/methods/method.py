@@ -18,6 +18,7 @@ from . import states
 from .backbone import Backbone, NonFiniteLogits, Output, Tensors, own_tensors
 from .draft import copy_all
 from .norm import nothing
+from .random import Randomness
 
 COUNTERS = (
     "samples",
@@ -199,6 +200,30 @@ class Method(ABC):
             self._made.clear()
         return self
 
+    def snapshot(self) -> dict[str, Any]:
+        """What has been learned so far, to `go_back` to: the adapting tensors and the parts that learn."""
+        with self._lock, torch.inference_mode(False):
+            return {
+                "model": {name: tensor.detach().clone() for name, tensor in self.tensors.items()},
+                "parts": {name: copy.deepcopy(part.state_dict()) for name, part in self._learned_parts()},
+            }
+
+    def go_back(self, snapshot: dict[str, Any] | None = None) -> None:
+        """Return to what had been learned at a snapshot; None is the source.
+
+        What waits to be learned from is thrown away: the memory and an update that is pending. Counters and
+        randomness go on.
+        """
+        with self._lock, torch.inference_mode(False):
+            self._cancel()
+            copy_all(self.tensors, self.backbone.source if snapshot is None else snapshot["model"])
+            parts = self._at_start if snapshot is None else snapshot["parts"]
+            for name, part in self._learned_parts():
+                part.load_state_dict(copy.deepcopy(parts[name]))
+            for part in self._parts.values():
+                if hasattr(part, "clear"):
+                    part.clear()
+
     def state_dict(self) -> dict[str, Any]:
         """All that decides what comes next, as tensors and plain values (`weights_only` loading reads it)."""
         with self._lock, torch.inference_mode(False):
@@ -336,6 +361,14 @@ class Method(ABC):
 
     def _cancel(self) -> None:  # noqa: B027
         """Give up what is being computed; for methods that compute beside the calls."""
+
+    def _learned_parts(self) -> list[tuple[str, Part]]:
+        """The parts that go back with the tensors: neither what can be cleared nor randomness."""
+        return [
+            (name, part)
+            for name, part in self._parts.items()
+            if not hasattr(part, "clear") and not isinstance(part, Randomness)
+        ]
 
     def _load(self, state: dict[str, Any]) -> None:
         """Take over a checked state; may fail half-way, so it is called on a fork."""

@@ -21,7 +21,7 @@ VERSION = 2
 KEYS = ("version", "method", "settings", "fingerprint", "layers", "model", "parts", "counters", "paused")
 
 
-NOT_SETTINGS = ("model", "output", "executor")
+NOT_SETTINGS = ("model", "method", "output", "executor", "source", "on_event")
 """Keywords that say how a method is attached or computed, not what it does: a state says nothing of them."""
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from . import states
 from .backbone import Backbone
-from .method import AnyPart, Method, Part
+from .method import AnyPart, Method, Part, finite_rows
 
 
 class Wrapper:
@@ -48,16 +48,19 @@ class Wrapper:
         with self._lock:
             if not self.batch_free or len(x) == 0:
                 return self.after(x, self.method(x))
-            self.inner.checked(x)
-            answers = []
-            while len(x):
-                now = x[: self.room()]
+            usable = finite_rows(self.inner.checked(x))
+            seen = torch.arange(1, len(x) + 1) if usable is None else usable.cumsum(0).cpu()
+            answers, start = [], 0
+            while start < len(x):
+                before = int(seen[start - 1]) if start else 0
+                end = min(int(torch.searchsorted(seen, before + self.room())) + 1, len(x))
+                now = x[start:end]
                 answers.append(self.after(now, self.method(now)))
-                x = x[len(now) :]
+                start = end
             return torch.cat(answers)
 
     def room(self) -> int:
-        """How many samples can be answered together before something changes."""
+        """How many good samples can be answered together before something changes."""
         room: int = self.method.room()  # type: ignore[attr-defined]
         return room
 
