@@ -201,14 +201,14 @@ class Method(ABC):
         return self
 
     def snapshot(self) -> dict[str, Any]:
-        """What has been learned so far, to `go_back` to: the adapting tensors and the parts that learn."""
+        """What has been learned so far, to `roll_back` to: the adapting tensors and the parts that learn."""
         with self._lock, torch.inference_mode(False):
             return {
                 "model": {name: tensor.detach().clone() for name, tensor in self.tensors.items()},
                 "parts": {name: copy.deepcopy(part.state_dict()) for name, part in self._learned_parts()},
             }
 
-    def go_back(self, snapshot: dict[str, Any] | None = None) -> None:
+    def roll_back(self, snapshot: dict[str, Any] | None = None) -> None:
         """Return to what had been learned at a snapshot; None is the source.
 
         What waits to be learned from is thrown away: the memory and an update that is pending. Counters and

@@ -23,7 +23,7 @@ def test_after_going_back_the_method_answers_and_learns_as_at_the_snapshot(name)
     method(images(256, seed=3))
     assert not equal(method.snapshot(), kept)
     counters = dict(method.counters)
-    method.go_back(kept)
+    method.roll_back(kept)
     assert equal(method.snapshot(), kept) and method.counters == counters
     for each in (method, twin):
         each.pause()
@@ -35,7 +35,7 @@ def test_going_back_without_a_snapshot_is_going_back_to_the_source():
     method = make("note")
     at_start = method.snapshot()
     method(images(300))
-    method.go_back()
+    method.roll_back()
     assert equal(method.snapshot(), at_start)
     assert len(method.memory) == 0 and method.schedule.progress == 0
     assert method.counters["samples"] == 300 and method.counters["updates"] == 4
@@ -46,7 +46,7 @@ def test_the_memorys_randomness_goes_on():
     method = make("note")
     method(images(300))
     drawn = method.memory.generator.get_state()
-    method.go_back()
+    method.roll_back()
     assert torch.equal(method.memory.generator.get_state(), drawn)
 
 
@@ -55,7 +55,7 @@ def test_cottas_randomness_goes_on():
     kept = method.snapshot()
     method(images(64))
     drawn = method.generator.get_state()
-    method.go_back(kept)
+    method.roll_back(kept)
     assert torch.equal(method.generator.get_state(), drawn)
 
 
@@ -65,7 +65,7 @@ def test_a_pending_update_is_given_up():
     method(images(70))
     pending = method.schedule.pending
     assert pending is not None
-    method.go_back(kept)
+    method.roll_back(kept)
     assert method.schedule.pending is None and pending._cancelled
     method(images(40, seed=2))
     assert method.counters["updates"] == 0 and equal(method.snapshot(), kept)
@@ -78,7 +78,7 @@ def test_a_snapshot_is_a_value():
     before = copy.deepcopy(kept)
     method(images(128))
     assert equal(kept, before)
-    method.go_back(kept)
+    method.roll_back(kept)
     method.tensors["1.weight"].data.add_(1)
     for moments in method.descent.moments.values():
         moments["exp_avg"].add_(1)
