@@ -19,7 +19,8 @@ from ..data import DATASETS, Dataset, Domain, open_dataset, resolve_root
 from ..data.own import open_own
 from ..evaluation import Result, evaluate
 from ..memory import FIFO, PBRS, Memory, Reservoir
-from ..methods import NOTE, Method, find_method
+from ..methods import Method, find_method
+from ..methods.note import NOTE
 from ..provenance import provenance
 from .cell import PROTOCOLS, Cell, Job, Options, Stream
 from .source_models import SourceModels, check_fit
