@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .checkpoint import *  # noqa: F403
     from .checks import *  # noqa: F403
     from .evaluation import *  # noqa: F403
+    from .filter import *  # noqa: F403
     from .memory import *  # noqa: F403
     from .methods import *  # noqa: F403
     from .nn.iabn import *  # noqa: F403

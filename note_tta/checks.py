@@ -308,9 +308,9 @@ def refuses_wrong_shapes(make: Make, model: nn.Module) -> None:
 def answers_whatever_the_position(make: Make, model: nn.Module) -> None:
     """A sample's answer does not depend on its row in the batch.
 
-    A batch-free method may use the order of samples; that it does not look at the row is seen by its being batch-free.
+    A batch-free method may use the order of samples, and so may one that says so in `uses_order`.
     """
-    if make().batch_free:
+    if make().batch_free or make().uses_order:
         return
     x = example_images(8)
     order = torch.tensor([3, 7, 0, 5, 1, 6, 2, 4])

@@ -24,7 +24,7 @@ METHOD_HOMES = {
 }
 """Each method's key, its file in `methods/` and its class: a new method is one file and one line here."""
 
-WRAPPER_HOMES = {"filter": "filter:TemporalFilter", "watch": "watch:Watch"}
+WRAPPER_HOMES = {"filter": "filter:TemporalFilter"}
 """What goes around a method, by the word that the command line and result files use."""
 
 HOMES = {
@@ -35,6 +35,7 @@ HOMES = {
     "evaluation": ("Result", "evaluate"),
     "checkpoint": ("load_state", "load_weights", "save_state"),
     "checks": ("check_method",),
+    "filter": ("TemporalFilter",),
 }
 """The other names, by their module."""
 

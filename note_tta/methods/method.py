@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 import threading
 import warnings
 from abc import ABC, abstractmethod
@@ -65,6 +66,8 @@ class Method(ABC):
     """Whom to cite."""
     batch_free: ClassVar[bool] = False
     """Whether answers and state are the same whatever the batch boundaries."""
+    uses_order: ClassVar[bool] = False
+    """Whether a sample's answer depends on the samples before it in the same batch."""
     needs_norm: ClassVar[str] = ""
     """What norm layers the model must have: "", "any", "batch"."""
     needs_images: ClassVar[bool] = False
@@ -137,6 +140,10 @@ class Method(ABC):
     def inner(self) -> Method:
         """The innermost method: this one; a wrapper has another in it."""
         return self
+
+    def room(self) -> int:
+        """How many samples can be answered together before something changes; here any number."""
+        return sys.maxsize
 
     @property
     def model(self) -> nn.Module:

@@ -42,11 +42,11 @@ def check(state: Any, method: Method) -> None:
             f"this state of {state.get('method')} was saved by version 0.1, which did not say what model it "
             "belongs to: let the method start anew and save it again"
         )
+    if isinstance(state, dict) and "version" in state and state.get("method", own) != own:
+        raise ValueError(f"the state is of {state['method']!s:.60}, this method is {own}")
     if not isinstance(state, dict) or not state.keys() >= set(KEYS):
         raise ValueError(f"not a state of {own}: expected a dict made by its state_dict()")
     _check_version(state["version"])
-    if state["method"] != own:
-        raise ValueError(f"the state is of {state['method']!s:.60}, this method is {own}")
     here = method.backbone
     _check_layers(state["layers"], here.layers)
     if state["fingerprint"] != here.fingerprint:

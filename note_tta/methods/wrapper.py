@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ class Wrapper:
     Args:
         method: Any method, wrapped or not.
     """
+
+    uses_order: ClassVar[bool] = False
+    """Whether a sample's answer depends on the samples before it in the same batch."""
 
     def __init__(self, method: Method) -> None:
         if not isinstance(method, Method):
@@ -61,8 +64,7 @@ class Wrapper:
 
     def room(self) -> int:
         """How many good samples can be answered together before something changes."""
-        room: int = self.method.room()  # type: ignore[attr-defined]
-        return room
+        return self.method.room()
 
     def receive(self, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
         """Take samples that were answered elsewhere; see `IntervalMethod`."""

@@ -434,7 +434,7 @@ def test_methods_are_found_by_name(tmp_path, monkeypatch):
         "absent_module:Mine": "cannot import absent_module for the method",
         "my_methods:Absent": "my_methods has no Absent to make a method with",
         "my_methods:other": "is not a subclass of note_tta.Method",
-        "note+glow": "unknown 'glow' in 'note\\+glow'; what goes around is filter, watch",
+        "note+glow": "unknown 'glow' in 'note\\+glow'; what goes around is filter",
     }.items():
         with pytest.raises(ValueError, match=message):
             tta.methods.find_method(name)
