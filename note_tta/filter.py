@@ -117,8 +117,8 @@ class TemporalFilter(Wrapper):
         >>> import note_tta as tta
         >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3))
         >>> method = tta.TemporalFilter(tta.Source(model))
-        >>> method(torch.rand(5, 1, 2, 2)).exp().sum(1)
-        tensor([1.0000, 1.0000, 1.0000, 1.0000, 1.0000])
+        >>> method(torch.rand(5, 1, 2, 2)).exp().sum(1).round(decimals=3)
+        tensor([1., 1., 1., 1., 1.])
         >>> print(method)
         TemporalFilter: no runs found: answers pass as they are
           Source(Sequential)
