@@ -66,7 +66,7 @@ print(result.samples, method.counters["updates"], other.counters["updates"])
 
 
 @pytest.mark.parametrize(
-    ("module", "package"), [("data", "scipy"), ("train", "scipy"), ("experiments.catalog", "scipy")]
+    ("module", "package"), [("data", "scipy"), ("train", "scipy"), ("experiments.worker", "scipy")]
 )
 def test_a_missing_extra_names_its_command(module, package):
     done = without_others(f"import note_tta.{module}")

@@ -56,7 +56,9 @@ def project() -> tuple[list[str], list[str], dict[str, str]]:
     import tomllib
 
     table = tomllib.loads((TREE / "pyproject.toml").read_text())["project"]
-    tests = [need for need in table["optional-dependencies"]["test"] if not need.startswith("selenium")]
+    extras = table["optional-dependencies"]
+    tests = [need for need in extras["test"] if not need.startswith(("selenium", "note-tta["))]
+    tests += extras["experiments"]
     lines = (TREE / "constraints.txt").read_text().splitlines()
     held = dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
     return table["dependencies"], tests, held

@@ -45,6 +45,7 @@ class Average:
         keep: How much of it stays when it takes a value.
 
     Example:
+        >>> import torch
         >>> average = Average(keep=0.9)
         >>> average.take(torch.tensor([1.0])), average.take(torch.tensor([2.0]))
         (tensor([1.]), tensor([1.1000]))

@@ -38,6 +38,8 @@ class _IABN(_BatchNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise `x`; in train mode move the running statistics, as BatchNorm does."""
         self._check_input_dim(x)  # type: ignore[no-untyped-call]
+        if self.training and x.shape[1] != self.num_features:
+            raise ValueError(f"expected {self.num_features} channels, got {x.shape[1]}")
         momentum = self._count_batch() if self.training else 0.0
         kept = self.track_running_stats or not self.training
         if torch.jit.is_scripting():  # type: ignore[attr-defined]
