@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test test-slow check lint types bench docs figures clean
 
-$(READY): pyproject.toml setup.py constraints.txt note_tta/nn/_iabn.c note_tta/nn/_iabn_isa.h
+$(READY): pyproject.toml setup.py constraints.txt note_tta/nn/_iabn.c note_tta/nn/_iabn_isa.h note_tta/nn/_iabn_sweeps.h
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch numpy
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,lint]"
