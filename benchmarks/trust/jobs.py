@@ -148,7 +148,7 @@ _DOWNLOAD = f"""
 import hashlib, io, sys, time, urllib.request
 from pathlib import Path
 from note_tta.data.download import download_archive
-from note_tta.data.sources import Archive
+from note_tta.data.record import Archive
 folder = Path(sys.argv[1])
 body = (folder / "served.zip").read_bytes()
 
