@@ -55,8 +55,7 @@ def test_a_caller_that_never_pauses_waits_a_little_in_each_call():
         method(sample[None])
         waits.append(method.waits - before)
         before = method.waits
-    total = sum(waits)
-    assert total > 0.05 and max(waits) < 0.6 * total
+    assert sum(wait > 0.001 for wait in waits) >= 3  # one for each of the pieces, not one for all
 
 
 def interleaved(seed, steps):
