@@ -22,13 +22,14 @@ from . import streams
 from .checkpoint import load_checkpoint
 from .data import DATASETS, open_dataset
 from .evaluation import Result, evaluate
+from .experiments.catalog import METHOD_ROWS
 from .methods import METHODS
 from .models import build_model
 from .report.page import demo_page
 from .train import train
 
 STREAMS = ("correlated", "iid")
-SHOWN = ("source", "bn_stats", "onda", "pl", "tent", "lame", "cotta", "note", "note_iid")
+SHOWN = (*METHOD_ROWS, "note_iid")
 """The paper's methods."""
 
 _DELTA = 0.1
@@ -118,9 +119,7 @@ def _run(name: str, stream: str, folder: str, seed: int) -> Result:
             order = streams.dirichlet(domain.labels, _DELTA, generator)
         else:
             order = streams.iid(domain.labels, generator)
-        model, _ = load_checkpoint(
-            Path(folder, "iabn.safetensors" if name.startswith("note") else "bn.safetensors")
-        )
+        model, _ = load_checkpoint(Path(folder, f"{METHODS[name].trained_with}.safetensors"))
         runs.append(evaluate(METHODS[name](model), domain.batches(order), progress=False))
     return Result(
         predictions=torch.cat([run.predictions for run in runs]),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 METHOD_HOMES = {
     "source": "source:Source",
     "bn_stats": "bn_stats:BNStats",
@@ -24,6 +27,19 @@ METHOD_HOMES = {
 }
 """Each method's key, its file in `methods/` and its class: a new method is one file and one line here."""
 
+DATASET_HOMES = {
+    "cifar10": "cifar:CIFAR10",
+    "cifar100": "cifar:CIFAR100",
+    "imagenet": "imagenet:IMAGENET",
+    "mnist": "mnist:MNIST",
+    "kitti": "kitti:KITTI",
+    "harth": "harth:HARTH",
+    "extrasensory": "extrasensory:EXTRASENSORY",
+    "hapt": "hapt:HAPT",
+    "digits": "digits:DIGITS",
+}
+"""Each dataset's key, its file in `data/` and its record: a new dataset is one file and one line here."""
+
 WRAPPER_HOMES = {"filter": "filter:TemporalFilter"}
 """What goes around a method, by the word that the command line and result files use."""
 
@@ -41,6 +57,17 @@ HOMES = {
 
 MODULES = ("data", "methods", "models", "nn", "streams")
 """Modules that are reachable as attributes of the package."""
+
+
+def load(home: str) -> Any:
+    """What lives at `module:name` in this package.
+
+    Example:
+        >>> load("extras:MissingExtra").__name__
+        'MissingExtra'
+    """
+    module, _, name = home.partition(":")
+    return getattr(import_module(f"note_tta.{module}"), name)
 
 
 def homes() -> dict[str, str]:

@@ -14,6 +14,7 @@ from benchmark_page import benchmarks
 from code_blocks import include_files
 from costs import reproduce_table
 from published import RESULTS
+from record_tables import dataset_table, method_table
 
 from note_tta.experiments.store import Store
 from note_tta.report.build import make_report
@@ -21,6 +22,12 @@ from note_tta.report.page import report_page
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORT = "report/index.html"
+TABLES = {
+    "<!-- experiments -->": reproduce_table,
+    "<!-- methods -->": method_table,
+    "<!-- datasets -->": dataset_table,
+}
+"""What a page's comment stands for."""
 
 
 def on_config(config: Any) -> Any:
@@ -39,10 +46,11 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Fill in files and the table of experiments, and point from the results to the interactive report."""
+    """Fill in files and tables, and point from the results to the interactive report."""
     markdown = include_files(markdown)
-    if page.file.src_uri == "reproduce.md":
-        return markdown.replace("<!-- experiments -->", reproduce_table())
+    for mark, make in TABLES.items():
+        if mark in markdown:
+            markdown = markdown.replace(mark, make())
     if page.file.src_uri == "results.md" and files.get_file_from_path(REPORT) is not None:
         title, _, rest = markdown.partition("\n")
         link = f"[Sort the tables and watch the streams on the interactive page]({REPORT})."

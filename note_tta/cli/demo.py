@@ -9,18 +9,6 @@ import typer
 
 app = typer.Typer(add_completion=False)
 
-_TITLES = {
-    "source": "Source",
-    "bn_stats": "BN Stats",
-    "onda": "ONDA",
-    "pl": "PL",
-    "tent": "TENT",
-    "lame": "LAME",
-    "cotta": "CoTTA",
-    "note": "NOTE",
-    "note_iid": "NOTE*",
-}
-
 
 @app.command()
 def demo(
@@ -36,6 +24,7 @@ def demo(
     from rich.table import Table
 
     from ..demo import run_demo
+    from ..methods import method_title
 
     console = Console()
     with console.status("training on clean digits …") as status:
@@ -62,7 +51,7 @@ def demo(
             mark = " [red]▲[/red]" if error > source else "  "
             text = f"[bold]{error:.1f}[/bold]" if error == lowest else f"{error:.1f}"
             cells.append(text + change + mark)
-        table.add_row(_TITLES[name], *cells)
+        table.add_row(method_title(name), *cells)
     console.print(table)
     console.print("In brackets the change against Source, ▲ where it is for the worse; the lowest is bold.")
     console.print(f"Look at the streams and the errors over time: {finished.page}")

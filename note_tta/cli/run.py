@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..names import METHOD_HOMES, WRAPPER_HOMES
+from ..names import DATASET_HOMES, METHOD_HOMES, WRAPPER_HOMES
 from ._several_values import is_pair, taking_several
 
 app = typer.Typer(add_completion=False)
@@ -26,7 +26,7 @@ def run(
             f"+{' +'.join(WRAPPER_HOMES)} after it goes around it."
         ),
     ] = "note",
-    dataset: Annotated[str | None, typer.Option(help="Dataset, such as cifar10 or hapt.")] = None,
+    dataset: Annotated[str | None, typer.Option(help=f"{' '.join(DATASET_HOMES)}.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="Your own data: a folder of images by class, or an npz of x and y.")
     ] = None,
@@ -151,10 +151,9 @@ def run(
 
 def _usual_norm(method: str, own: bool) -> str:
     """The paper's norm layers for a method; a model of the user's own is converted to them."""
-    from ..experiments.catalog import VARIANTS
+    from ..methods import find_method
 
-    name = method.partition("+")[0]
-    norm = VARIANTS[name].norm if name in VARIANTS else "bn"
+    norm = getattr(find_method(method.partition("+")[0]), "trained_with", "bn")
     return "iabn*" if own and norm == "iabn" else norm
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..names import DATASET_HOMES
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -20,7 +22,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def train(
-    dataset: Annotated[str, typer.Option(help="Dataset, such as cifar10, mnist or hapt.")],
+    dataset: Annotated[str, typer.Option(help=f"{' '.join(DATASET_HOMES)}.")],
     model: Annotated[
         str | None, typer.Option(help="Network, or module:function of your own; by default the paper's.")
     ] = None,

@@ -14,25 +14,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ..names import DATASET_HOMES, load
 from . import _needs as _needs
 from .base import BadData, Dataset, Domain, MissingData
-from .cifar import CIFAR10, CIFAR100
-from .digits import DIGITS
-from .extrasensory import EXTRASENSORY
-from .hapt import HAPT
-from .harth import HARTH
-from .imagenet import IMAGENET
-from .kitti import KITTI
-from .mnist import MNIST
 from .recipe import Recipe
 from .record import DatasetRecord
 from .root import resolve_root
 
-DATASETS: Mapping[str, DatasetRecord] = {
-    record.name: record
-    for record in (CIFAR10, CIFAR100, IMAGENET, MNIST, KITTI, HARTH, EXTRASENSORY, HAPT, DIGITS)
-}
-"""The record of every dataset by name. A new dataset is a file with its record, and its name here."""
+DATASETS: Mapping[str, DatasetRecord] = {key: load(f"data.{home}") for key, home in DATASET_HOMES.items()}
+"""The record of every dataset by name."""
 
 
 def find_dataset(name: str) -> DatasetRecord:

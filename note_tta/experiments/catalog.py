@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..names import DATASET_HOMES, METHOD_HOMES
 from .cell import Cell, Job, Stream, options
 
 __all__ = [
@@ -20,7 +21,7 @@ __all__ = [
     "find",
 ]
 
-Kind = Literal["table", "domains", "source", "bars", "streams", "sweep", "curves", "mean curves"]
+Kind = Literal["table", "methods", "domains", "source", "bars", "streams", "sweep", "curves", "mean curves"]
 
 DELTA = 0.1
 """The paper's concentration of the Dirichlet stream."""
@@ -41,6 +42,15 @@ def __getattr__(name: str) -> Any:
     return {key: record.stream if name == "CORRELATED" else record.title for key, record in DATASETS.items()}
 
 
+def _takes(variant: str, dataset: str) -> bool:
+    """Whether a row's method takes the samples of a dataset: some take images only."""
+    from ..data import DATASETS
+    from ..methods import METHODS
+
+    needs_images = METHODS[VARIANTS[variant].method.partition("+")[0]].needs_images
+    return not (needs_images and DATASETS[dataset].network.startswith("sensor"))
+
+
 def _correlated(dataset: str) -> str:
     from ..data import DATASETS
 
@@ -49,33 +59,46 @@ def _correlated(dataset: str) -> str:
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of a table: a method, the source model it starts from, and what differs from the defaults."""
+    """A row of a table: a method, the source model it starts from, and what differs from the defaults.
 
-    title: str
+    Attributes:
+        method: A name that `find_method` takes.
+        called: What tables call it, where that is not the method's title.
+        trained_with: The source model's norm layers, where they are not those that the method's class names.
+        method_options: Keywords of the method.
+        norm_options: `alpha` and `correction` of the IABN layers.
+    """
+
     method: str
-    norm: str = "bn"
+    called: str = ""
+    trained_with: str = ""
     method_options: tuple[tuple[str, Any], ...] = ()
     norm_options: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def title(self) -> str:
+        """What tables call it."""
+        from ..methods import method_title
 
-VARIANTS = {
-    "source": Variant("Source", "source"),
-    "bn_stats": Variant("BN Stats", "bn_stats"),
-    "onda": Variant("ONDA", "onda"),
-    "pl": Variant("PL", "pl"),
-    "tent": Variant("TENT", "tent"),
-    "lame": Variant("LAME", "lame"),
-    "cotta": Variant("CoTTA", "cotta"),
-    "note": Variant("NOTE", "note", "iabn"),
-    "note_iid": Variant("NOTE*", "note_iid", "iabn"),
-    "iabn": Variant("IABN", "source", "iabn"),
-    "pbrs": Variant("PBRS", "note"),
-    "iabn_rs": Variant("IABN+RS", "note", "iabn", options(memory="reservoir")),
-    "in_pbrs": Variant("IN+PBRS", "note", "iabn*", (), options(alpha=0.0)),
-    "iabn_star": Variant("IABN*", "source", "iabn*"),
-    "iabn_star_pbrs": Variant("IABN*+PBRS", "note", "iabn*"),
+        return self.called or method_title(self.method)
+
+    @property
+    def norm(self) -> str:
+        """The norm layers of its source model."""
+        from ..methods import METHODS
+
+        return self.trained_with or METHODS[self.method.partition("+")[0]].trained_with
+
+
+VARIANTS = {name: Variant(name) for name in METHOD_HOMES} | {
+    "iabn": Variant("source", "IABN", "iabn"),
+    "pbrs": Variant("note", "PBRS", "bn"),
+    "iabn_rs": Variant("note", "IABN+RS", method_options=options(memory="reservoir")),
+    "in_pbrs": Variant("note", "IN+PBRS", "iabn*", norm_options=options(alpha=0.0)),
+    "iabn_star": Variant("source", "IABN*", "iabn*"),
+    "iabn_star_pbrs": Variant("note", "IABN*+PBRS", "iabn*"),
 }
-"""Every row of every table, by name: the nine methods and the ablations."""
+"""Every row of every table, by name: the methods and the ablations."""
 
 BASELINES = ("source", "bn_stats", "onda", "pl", "tent", "lame", "cotta")
 METHOD_ROWS = (*BASELINES, "note")
@@ -176,7 +199,9 @@ class Experiment:
             for domain in domains
             for point in points
             for variant in (*self.rows, *self.ablations_of(dataset))
-            if self.has(variant, point.stream) and (rows is None or variant in rows)
+            if self.has(variant, point.stream)
+            and (rows is None or variant in rows)
+            and _takes(variant, dataset)
         ]
 
 
@@ -186,12 +211,14 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
     A method whose answers do not depend on the batch's boundaries has one cell for all batch sizes; for NOTE
     the size is that of its memory and the interval between updates.
     """
+    from ..methods import METHODS
+
     point, row = point or Point(), VARIANTS[variant]
     method_options = {**_DATASET_OPTIONS.get((row.method, dataset), {}), **dict(row.method_options)}
     batch_size = point.batch_size
     if row.method == "note" and batch_size != 64:
         method_options |= {"capacity": batch_size, "interval": batch_size}
-    if row.method in ("source", "onda", "note"):
+    if METHODS[row.method.partition("+")[0]].batch_free:
         batch_size = 64
     of_stream = {name: fixed.pop(name) for name in _OF_STREAM if name in fixed}
     return Cell(
@@ -326,6 +353,13 @@ EXPERIMENTS = {
             "curves",
             (*_REAL, "hapt"),
             METHOD_ROWS,
+        ),
+        Experiment(
+            "table-methods",
+            "Every method, every dataset: error on correlated streams",
+            "methods",
+            tuple(DATASET_HOMES),
+            tuple(name for name in METHOD_HOMES if name != "note_iid"),
         ),
     )
 }

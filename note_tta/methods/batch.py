@@ -30,6 +30,7 @@ class BatchMethod(Method):
 
     needs_norm = "any"
     passes = "1 / 1"
+    keeps = "affine parameters, Adam's moments"
 
     def __init__(
         self,

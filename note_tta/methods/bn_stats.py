@@ -20,6 +20,7 @@ class BNStats(Method):
     title = "BN Stats"
     citation = "Nado et al., 2020; Schneider et al., NeurIPS 2020"
     needs_norm = "batch"
+    keeps = "nothing"
 
     def __init__(self, model: nn.Module | Backbone, *, output: Output = None) -> None:
         super().__init__(model, nothing, output=output)

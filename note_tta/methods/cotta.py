@@ -39,6 +39,8 @@ class CoTTA(BatchMethod):
     citation = "Wang et al., CVPR 2022"
     needs_norm = ""
     passes = "3 to 34 / 1"
+    keeps = "all parameters twice, Adam's moments"
+    licence = "MIT"
 
     def __init__(
         self,

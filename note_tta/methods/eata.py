@@ -38,6 +38,7 @@ class EATA(ETA):
 
     title = "EATA"
     needs_source = True
+    keeps = "affine parameters and their Fisher weights, momentum, mean prediction"
 
     def __init__(
         self,

@@ -40,6 +40,8 @@ class ETA(BatchMethod):
 
     title = "ETA"
     citation = "Niu et al., ICML 2022"
+    keeps = "affine parameters, momentum, mean prediction"
+    licence = "MIT"
 
     def __init__(
         self,

@@ -32,6 +32,8 @@ class LAME(Method):
 
     title = "LAME"
     citation = "Boudiaf et al., CVPR 2022"
+    keeps = "nothing"
+    licence = "CC BY-NC-SA 4.0"
 
     def __init__(
         self,

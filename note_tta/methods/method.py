@@ -76,6 +76,12 @@ class Method(ABC):
     """Whether it needs samples or statistics of the source."""
     passes: ClassVar[str] = "1"
     """Forward passes per sample, and backward passes after a slash."""
+    keeps: ClassVar[str] = ""
+    """What a stream keeps in memory."""
+    licence: ClassVar[str] = ""
+    """Of the code that the authors released; empty where none is known."""
+    trained_with: ClassVar[str] = "bn"
+    """The norm layers of the source model that experiments give it."""
 
     def __init__(
         self,

@@ -71,6 +71,9 @@ class NOTE(IntervalMethod):
     citation = "Gong et al., NeurIPS 2022"
     needs_norm = "any"
     passes = "2 / 1"
+    keeps = "norm tensors, Adam's moments, 64 samples"
+    licence = "MIT"
+    trained_with = "iabn"
 
     def __init__(
         self,

@@ -19,6 +19,8 @@ class NOTEIID(TENT):
     title = "NOTE*"
     citation = "Gong et al., NeurIPS 2022"
     needs_norm = "IABN"
+    licence = "MIT"
+    trained_with = "iabn"
 
     def __init__(
         self,

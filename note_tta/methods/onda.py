@@ -29,6 +29,7 @@ class ONDA(IntervalMethod):
     citation = "Mancini et al., IROS 2018"
     needs_norm = "batch"
     passes = "2"
+    keeps = "running statistics, 10 samples"
 
     def __init__(
         self,

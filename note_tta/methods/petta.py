@@ -68,6 +68,8 @@ class PeTTA(RoTTA):
     citation = "Hoang et al., NeurIPS 2024"
     needs_source = True
     passes = "5 / 2"
+    keeps = "norm tensors three times, Adam's moments, 64 samples, features by class"
+    licence = "none given"
 
     def __init__(
         self,

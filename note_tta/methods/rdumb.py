@@ -28,6 +28,7 @@ class RDumb(ETA):
 
     title = "RDumb"
     citation = "Press et al., NeurIPS 2023"
+    licence = "none given"
 
     def __init__(
         self,

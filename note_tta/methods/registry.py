@@ -10,16 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from ..names import METHOD_HOMES, WRAPPER_HOMES
+from ..names import METHOD_HOMES, WRAPPER_HOMES, load
 from .method import Method
 
-
-def _load(home: str) -> Any:
-    module, _, name = home.partition(":")
-    return getattr(import_module(f"note_tta.{module}"), name)
-
-
-METHODS: dict[str, type[Method]] = {key: _load(f"methods.{home}") for key, home in METHOD_HOMES.items()}
+METHODS: dict[str, type[Method]] = {key: load(f"methods.{home}") for key, home in METHOD_HOMES.items()}
 """Every method by the name that the command line and result files use; open to methods of your own."""
 
 
@@ -46,7 +40,7 @@ def find_method(name: str) -> Callable[..., Method]:
     make: Callable[..., Method] = METHODS[inner] if inner in METHODS else _own_method(inner)
     if not around:
         return make
-    wrappers = [_load(WRAPPER_HOMES[word]) for word in around]
+    wrappers = [load(WRAPPER_HOMES[word]) for word in around]
 
     def wrapped(model: nn.Module, **settings: Any) -> Method:
         method = make(model, **settings)
@@ -55,6 +49,17 @@ def find_method(name: str) -> Callable[..., Method]:
         return method
 
     return wrapped
+
+
+def method_title(name: str) -> str:
+    """What tables call the method of a name that `find_method` takes.
+
+    Example:
+        >>> method_title("bn_stats"), method_title("note+filter")
+        ('BN Stats', 'NOTE + filter')
+    """
+    inner, *around = name.split("+")
+    return " + ".join([METHODS[inner].title if inner in METHODS else inner, *around])
 
 
 def _own_method(name: str) -> type[Method]:

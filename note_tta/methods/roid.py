@@ -50,6 +50,8 @@ class ROID(BatchMethod):
     citation = "Marsden et al., WACV 2024"
     needs_images = True
     passes = "1.5 / 1.5"
+    keeps = "affine parameters, momentum, class prior"
+    licence = "MIT"
 
     def __init__(
         self,

@@ -65,6 +65,8 @@ class RoTTA(IntervalMethod):
     needs_norm = "any"
     needs_images = True
     passes = "3 / 1"
+    keeps = "norm tensors twice, Adam's moments, 64 samples"
+    licence = "MIT"
     memory: CSTU
 
     def __init__(

@@ -48,6 +48,8 @@ class SAR(BatchMethod):
     title = "SAR"
     citation = "Niu et al., ICLR 2023"
     passes = "2 / 2"
+    keeps = "affine parameters, momentum, mean entropy"
+    licence = "BSD-3-Clause"
 
     def __init__(
         self,

@@ -55,6 +55,8 @@ class SoTTA(IntervalMethod):
     citation = "Gong et al., NeurIPS 2023"
     needs_norm = "any"
     passes = "3 / 2"
+    keeps = "norm tensors, Adam's moments, 64 samples"
+    licence = "MIT"
 
     def __init__(
         self,

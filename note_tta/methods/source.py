@@ -23,6 +23,7 @@ class Source(Method):
 
     title = "Source"
     batch_free = True
+    keeps = "nothing"
 
     def __init__(self, model: nn.Module | Backbone, *, output: Output = None) -> None:
         super().__init__(model, nothing, output=output)

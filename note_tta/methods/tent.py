@@ -16,6 +16,7 @@ class TENT(BatchMethod):
 
     title = "TENT"
     citation = "Wang et al., ICLR 2021"
+    licence = "MIT"
 
     def objective(self, logits: Tensor) -> Tensor:
         """Entropy of the predictions."""

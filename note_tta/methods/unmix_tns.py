@@ -46,6 +46,8 @@ class UnMixTNS(Method):
     title = "UnMix-TNS"
     citation = "Tomar et al., ICLR 2024"
     needs_norm = "batch"
+    keeps = "16 statistics per layer"
+    licence = "none given"
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..data import DATASETS
-from ..experiments.catalog import DELTA, TITLES, Experiment, Point
+from ..experiments.catalog import DELTA, EXPERIMENTS, METHOD_ROWS, TITLES, Experiment, Point
 from .coverage import Coverage, comparable, coverage_text, domain_title, stream_title, usual
 from .paper_numbers import Number, paper_average
 from .scores import Score, Scores, Setup, average
@@ -90,6 +90,7 @@ def make_tables(experiment: Experiment, scores: Scores) -> list[Table]:
     """Every table of an experiment that there are results for, one per setup."""
     makers: dict[str, Callable[[Experiment, Scores, str, dict[str, Setup]], Iterator[Table]]] = {
         "table": _by_dataset,
+        "methods": _of_methods,
         "domains": _by_domain,
         "source": _of_source,
         "bars": _by_dataset,
@@ -160,6 +161,22 @@ def _by_dataset(
             means = {row: average([column.entries[row].ours for column in found]) for row in own}
             columns.append(Column("Avg", {row: Entry(means[row], papers[row]) for row in own}, group))
     yield _table(experiment, label, columns, rows)
+
+
+def _of_methods(
+    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
+) -> Iterator[Table]:
+    """Methods with results by dataset, where the paper's own tables do not have them all."""
+    shown = {name for other in EXPERIMENTS.values() if other is not experiment for name in other.datasets}
+    found = {
+        (name, row): score
+        for name, setup in setups.items()
+        for row in experiment.rows
+        if (score := scores.of(setup.row(row)))
+    }
+    if any(name not in shown or row not in METHOD_ROWS for name, row in found):
+        rows = tuple(row for row in experiment.rows if any(row == other for _, other in found))
+        yield from _by_dataset(replace(experiment, rows=rows), scores, label, setups)
 
 
 def _by_domain(

@@ -60,7 +60,7 @@ def test_every_experiment_is_on_the_reproduce_page(site):
 
     text = (site / "reproduce" / "index.html").read_text(encoding="utf-8")
     assert [name for name in EXPERIMENTS if f"note-tta reproduce {name}</code>" not in text] == []
-    assert "One GPU (estimate)" in text
+    assert "Two cores" in text
 
 
 def figure(**changes):

@@ -1,7 +1,18 @@
 import pytest
 
-from note_tta.experiments.catalog import CORRELATED, EXPERIMENTS, TITLES, Point, find, template_for
+from note_tta.data import DATASETS
+from note_tta.experiments.catalog import (
+    CORRELATED,
+    EXPERIMENTS,
+    TITLES,
+    VARIANTS,
+    Point,
+    Variant,
+    find,
+    template_for,
+)
 from note_tta.experiments.cell import Stream
+from note_tta.methods import METHODS
 
 IDS = [
     "table1",
@@ -19,6 +30,7 @@ IDS = [
     "figure5b",
     "figure-cumulative",
     "figure-realtime",
+    "table-methods",
 ]
 
 
@@ -120,6 +132,16 @@ def test_source_errors_include_the_source_domain():
 
 def test_every_dataset_has_a_title_and_an_order():
     used = {dataset for experiment in EXPERIMENTS.values() for dataset in experiment.datasets}
-    assert used == {"cifar10", "cifar100", "imagenet", "mnist", "kitti", "harth", "extrasensory", "hapt"}
-    assert used <= TITLES.keys()
-    assert used <= CORRELATED.keys()
+    assert used == set(DATASETS) == TITLES.keys() == CORRELATED.keys()
+
+
+def test_a_row_is_called_what_its_class_says():
+    assert VARIANTS["bn_stats"].title == METHODS["bn_stats"].title == "BN Stats"
+    assert (VARIANTS["rotta"].title, VARIANTS["pbrs"].title) == ("RoTTA", "PBRS")
+    assert Variant("note+filter").title == "NOTE + filter"
+    assert (Variant("note+filter").norm, Variant("tent").norm) == ("iabn", "bn")
+
+
+def test_methods_for_images_have_no_cells_on_sensors():
+    assert "rotta" in {cell.method for cell in cells("table-methods", "cifar10")}
+    assert not {"rotta", "roid", "petta"} & {cell.method for cell in cells("table-methods", "hapt")}

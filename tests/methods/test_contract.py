@@ -418,7 +418,9 @@ def test_a_model_that_is_no_module_is_refused(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_says_what_it_is_and_needs(name):
     kind = tta.METHODS[name]
-    assert kind.title and kind.__doc__ and kind.passes
+    assert kind.title and kind.__doc__ and kind.passes and kind.keeps
+    assert kind.trained_with in ("bn", "iabn")
+    assert bool(kind.citation) == (name != "source")
 
 
 def test_methods_are_found_by_name(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from note_tta.data import DATASETS
 from note_tta.experiments.catalog import EXPERIMENTS
 from note_tta.experiments.cell import Cell
 from note_tta.experiments.store import STRETCHES, Record
@@ -20,13 +21,7 @@ TARGETS = {
     "harth": ("S008", "S018"),
     "extrasensory": ("4FC", "797"),
     "hapt": ("user22", "user23"),
-}
-MODELS = {
-    "imagenet": "resnet18_imagenet",
-    "kitti": "resnet50_imagenet",
-    "harth": "sensor_cnn4",
-    "hapt": "sensor_cnn4",
-    "extrasensory": "sensor_cnn2",
+    "digits": ("style",),
 }
 LIKE = {("source", "iabn"): "iabn", ("note", "bn"): "pbrs", ("source", "iabn*"): "iabn_star"}
 
@@ -71,7 +66,7 @@ def cells(experiment_id, *, datasets=None, seeds=(0, 1), targets=TARGETS, rows=N
     experiment = EXPERIMENTS[experiment_id]
     made = []
     for dataset in datasets or experiment.datasets:
-        options = {"model": MODELS.get(dataset, "resnet18"), **fixed}
+        options = {"model": DATASETS[dataset].network, **fixed}
         made += experiment.cells(dataset, targets[dataset], seeds, rows, **options)
     return list(dict.fromkeys(made))
 

@@ -1,0 +1,63 @@
+"""Tables of all methods and all datasets, made from what is said on their classes and in their records."""
+
+from __future__ import annotations
+
+from note_tta.data import DATASETS
+from note_tta.methods import METHODS, Method
+
+NORMS = {"": "", "any": "norm layers", "batch": "BatchNorm", "IABN": "IABN"}
+
+
+def method_table() -> str:
+    """One row per method: what it needs, what it costs, and the licence of its authors' code."""
+    heads = ("Method", "Name", "Needs", "Batch-free", "Passes", "Keeps", "Original code", "Paper")
+    return _table(
+        heads,
+        (
+            (
+                kind.title.replace("*", r"\*"),
+                f"`{name}`",
+                _needs(kind),
+                "yes" if kind.batch_free else "no",
+                kind.passes,
+                kind.keeps,
+                kind.licence or "–",
+                kind.citation or "–",
+            )
+            for name, kind in METHODS.items()
+        ),
+    )
+
+
+def _needs(kind: type[Method]) -> str:
+    needs = (
+        NORMS[kind.needs_norm],
+        "images" if kind.needs_images else "",
+        "source samples" if kind.needs_source else "",
+    )
+    return ", ".join(filter(None, needs)) or "–"
+
+
+def dataset_table() -> str:
+    """One row per dataset."""
+    heads = ("Dataset", "Name", "Classes", "Targets", "Correlated order", "Network", "Download")
+    return _table(
+        heads,
+        (
+            (
+                record.title,
+                f"`{name}`",
+                record.classes,
+                len(record.targets),
+                record.stream,
+                f"`{record.network}`",
+                " + ".join(archive.size for archive in record.archives) or "nothing",
+            )
+            for name, record in DATASETS.items()
+        ),
+    )
+
+
+def _table(heads: tuple[str, ...], rows: object) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
