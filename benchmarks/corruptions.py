@@ -22,9 +22,9 @@ from typing import Any
 
 from note_tta.data import open_dataset, resolve_root
 from note_tta.data.corruptions import CORRUPTIONS
-from note_tta.data.files import write_text
 from note_tta.data.manifest import Manifest
 from note_tta.data.prepare import prepare
+from note_tta.files import write_text
 from note_tta.provenance import provenance
 
 SECONDS_BAR = 360.0

@@ -11,8 +11,6 @@ import hashlib
 import io
 import json
 import math
-import os
-import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
+from .files import write_atomically
 from .methods import Method
 from .models import AUTHORS_INPUT, Normalize, architecture, build_model
 from .nn import IABN1d, IABN2d, IABN3d
@@ -31,22 +30,6 @@ from .plain import load_plain
 _CARD = "note_tta_card"
 _ARCHITECTURE = {"name", "num_classes", "norm", "width", "in_channels", "mean", "std"}
 _WRAPPERS = ("state_dict", "model", "net")
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is, at every moment and after any kill, either the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def save_checkpoint(path: str | Path, model: nn.Module, card: Mapping[str, Any]) -> None:

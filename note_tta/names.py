@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 METHOD_HOMES = {
@@ -68,6 +70,30 @@ def load(home: str) -> Any:
     """
     module, _, name = home.partition(":")
     return getattr(import_module(f"note_tta.{module}"), name)
+
+
+def load_own(name: str, what: str) -> Any:
+    """What a user calls `module:name`; the module may be in the working folder.
+
+    Args:
+        name: As typed.
+        what: What it is for, in messages: "method", "model".
+
+    Raises:
+        ValueError: The name is not of that form, or nothing by that name is there.
+    """
+    module, _, own = name.partition(":")
+    if not module or not own:
+        raise ValueError(f"a {what} of your own is named module:name, got {name!r}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return getattr(import_module(module), own)
+    except ImportError as error:
+        raise ValueError(f"cannot import {module} for the {what} {name}: {error}") from error
+    except AttributeError:
+        raise ValueError(f"{module} has no {own} to make a {what} with") from None
 
 
 def homes() -> dict[str, str]:

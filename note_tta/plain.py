@@ -40,7 +40,9 @@ def load_plain(path: Path, map_location: torch.device | str = "cpu") -> Any:
 
 
 def check_tuples(pickled: bytes | IO[bytes]) -> None:
-    """Refuse a pickle in which a tuple unfolds to far more values than a real one has.
+    """Refuse a pickle in which a tuple unfolds to far more values than a real one has, or that leaves gaps.
+
+    Its hash would take for ever, and a place in the memo far away would reserve gigabytes.
 
     The instructions are followed without making any object: of each, only how many values it unfolds to.
 
@@ -62,9 +64,14 @@ def check_tuples(pickled: bytes | IO[bytes]) -> None:
         if name in _GETS:
             stack.append(memo[int(str(argument))])
         elif name in _PUTS:
-            memo[len(memo) if argument is None else int(argument)] = stack[-1] or 1
+            place = len(memo) if argument is None else int(argument)
+            if place > len(memo) + 1:
+                raise ValueError("its memo is not filled in order")
+            memo[place] = stack[-1] or 1
         elif name == "MARK":
             stack.append(None)
+        elif name == "DUP":
+            raise ValueError("nothing plain needs the instruction DUP")
         else:
             taken = _take(stack, opcode)
             weight = 1 + sum(taken) if name in _TUPLES else 1

@@ -21,25 +21,19 @@ def settings(
     data_root: Path | None, models: Path | None, workers: int | None, device: str | None, ray: str | None
 ) -> Settings:
     """Settings for workers that share this machine's cores evenly."""
-    import torch
-
     from ..experiments.process_pool import available_cores
     from ..experiments.worker import Settings
+    from ._device import find_device
 
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
     cores = available_cores()
     threads = 1 if ray is not None and workers is None else max(1, cores // (workers or cores))
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.device(chosen)
-    except RuntimeError as error:
-        raise ValueError(f"unknown device {chosen!r}") from error
     return Settings(
         data_root=None if data_root is None else str(data_root.resolve()),
         models=None if models is None else str(models.resolve()),
         threads=threads,
-        device=chosen,
+        device=str(find_device(device)),
     )
 
 

@@ -75,8 +75,10 @@ def train(
 
     from ..checkpoint import load_weights
     from ..data import find_dataset, open_dataset, resolve_root
+    from ..files import file_digest
     from ..models import MODELS, architecture, build_model
     from ..train import train as run_training
+    from ._device import find_device
 
     if threads is not None:
         if threads < 1:
@@ -127,8 +129,8 @@ def train(
     facts: dict[str, Any] = {"dataset": dataset, "model": name, "norm": norm, "init": None}
     if init is not None:
         load_weights(network, init, new_head=new_head)
-        facts["init"] = {"file": init.name, "sha256": _sha256(init), "new_head": new_head}
-    network.to(_device(device))
+        facts["init"] = {"file": init.name, "sha256": file_digest(init), "new_head": new_head}
+    network.to(find_device(device))
     train_samples, test_samples = _domains(opened, samples)
     size = "" if width is None else f"-w{width}"
     target = (
@@ -166,20 +168,16 @@ def _own_network(name: str, dataset: Dataset, norm: str | None, alpha: float, co
     """The network that `module:function` makes, with IABN layers where asked for, tried on one sample."""
     import torch
 
-    from ..models.own import make_model
+    from ..models.own import count_classes, make_model
     from ..nn import convert_iabn
 
     if norm not in (None, "iabn"):
         raise ValueError(f"--norm of a network of your own is iabn or left out, got {norm}")
     network = make_model(name)
     shape, classes = dataset.input_shape, len(dataset.classes)
-    try:
-        with torch.no_grad():
-            logits = network(torch.zeros(1, *shape))
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise ValueError(f"{name} does not take samples of shape {shape}: {error}") from error
-    if not isinstance(logits, torch.Tensor) or logits.shape != (1, classes):
-        raise ValueError(f"{name} must map [B, ...] to logits [B, {classes}] for {dataset.name}")
+    told = count_classes(name, network, torch.zeros(1, *shape))
+    if told != classes:
+        raise ValueError(f"{name} tells {told} classes apart, {dataset.name} has {classes}")
     if norm == "iabn":
         network = convert_iabn(network, alpha=alpha, correction=correction)
     # What a checkpoint's card says of it; there is nothing to build it from but the function itself.
@@ -219,24 +217,3 @@ def _domains(dataset: Dataset, count: int | None) -> tuple[Samples, Samples]:
     if count < 1:
         raise ValueError(f"--samples must be at least 1, got {count}")
     return Subset(whole[0], min(count, len(whole[0]))), Subset(whole[1], min(count, len(whole[1])))
-
-
-def _device(name: str | None) -> Any:
-    import torch
-
-    if name is None and torch.cuda.is_available():
-        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    try:
-        return torch.empty(0, device=name or "cpu").device
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"cannot compute on device {name!r}: {str(error).splitlines()[0]}") from None
-
-
-def _sha256(path: Path) -> str:
-    import hashlib
-
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

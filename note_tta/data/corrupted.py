@@ -16,6 +16,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from ..files import only_one, replacing
 from .base import (
     BadData,
     Domain,
@@ -31,7 +32,6 @@ from .checks import Check, attempt
 from .corruptions.engine import BLOCK, ENGINE_VERSION, TABLES, Table, corrupt
 from .corruptions.names import OWN_CORRUPTIONS, SEVERITIES, check_severity
 from .corruptions.textures import Texture, frost_textures
-from .files import only_one, replacing
 from .manifest import Manifest
 from .pool import Run, pool
 from .record import Progress

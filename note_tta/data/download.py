@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..files import file_digest, only_one, replacing
 from . import find_dataset
 from .archives import unpack
 from .base import BadData
-from .files import file_digest, only_one, replacing
 from .record import Archive, Progress
 
 Opener = Callable[[urllib.request.Request], Any]

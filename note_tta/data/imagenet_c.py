@@ -9,11 +9,11 @@ from pathlib import Path
 
 from PIL import Image
 
+from ..files import only_one, replacing
 from .corrupted import wanted_parts
 from .corruptions.engine import ENGINE_VERSION, corrupt
 from .corruptions.names import CORRUPTIONS
 from .corruptions.textures import Texture, frost_textures
-from .files import only_one, replacing
 from .imagenet import clean_split, corrupted_folders, list_pictures, read_picture
 from .manifest import Manifest
 from .pool import pool

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from .files import only_one, replacing
+from ..files import only_one, replacing
 from .kitti import rainy_frame, regenerated_file, regenerated_folder, tracking_frames
 from .pool import pool
 from .record import Progress

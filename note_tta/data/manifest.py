@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..files import write_text
 from .base import BadData, MissingData
 from .corruptions.engine import Table, parameters
 from .corruptions.names import SEVERITIES
-from .files import write_text
 
 MANIFEST_NAME = "manifest.json"
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from ..files import file_digest
 from .archives import ALLOWANCE, EXPANSION
 from .base import BadData, Dataset, Domain, IntArray, check_labels, content_digest
-from .files import file_digest
 
 __all__ = ["DOMAIN", "open_own"]
 

@@ -2,53 +2,22 @@
 
 Not even numpy's own unpickling is let near the file: a crafted dtype makes it take bytes of the file for
 pointers. Stand-ins collect what the pickle says of an array, and the array is then made from checked parts.
-Nor is the unpickler, before every instruction was looked at: a few bytes can make it reserve gigabytes (a
-place in its memo far away), or compute hashes for ever (tuples of the same tuple twice, and so on).
+Nor is the unpickler before every instruction was looked at (`check_tuples`).
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from ..plain import check_tuples
 from .base import BadData
 
 _KINDS = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f4", "f8", "b1"}
-
-_TUPLES = {"EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
-_KEPT = {"STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "UNICODE"} | {
-    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "EMPTY_LIST", "LIST", "EMPTY_DICT", "DICT"),
-    *("GLOBAL", "STACK_GLOBAL", "REDUCE"),
-}
-_PUTS, _GETS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}, {"GET", "BINGET", "LONG_BINGET"}
-_OPCODES = (
-    _TUPLES
-    | _KEPT
-    | _PUTS
-    | _GETS
-    | {
-        *(
-            "PROTO",
-            "FRAME",
-            "STOP",
-            "MARK",
-            "NONE",
-            "NEWTRUE",
-            "NEWFALSE",
-            "INT",
-            "LONG",
-            "BININT",
-            "BININT1",
-        ),
-        *("BININT2", "LONG1", "FLOAT", "BINFLOAT", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD"),
-    }
-)
-_MOST_TUPLES = 1000  # that are not the arguments of a call; a batch has a dozen
 
 
 class _ArrayType:
@@ -122,26 +91,6 @@ class _Unpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not plain data") from None
 
 
-def _check_instructions(text: bytes) -> None:
-    """Refuse a pickle that does what no batch of arrays needs."""
-    kept, tuples, before = 0, 0, ""
-    shared: set[int] = set()
-    for opcode, argument, _ in pickletools.genops(text):
-        name = opcode.name
-        if name not in _OPCODES:
-            raise pickle.UnpicklingError(f"no batch of arrays needs the instruction {name}")
-        place = kept if argument is None else argument
-        if name in _PUTS:
-            if int(place) > kept + 1 or before not in _KEPT | _TUPLES:
-                raise pickle.UnpicklingError("its memo is not filled in order")
-            (shared.add if before in _TUPLES else shared.discard)(int(place))
-            kept += 1
-        tuples += (name in _TUPLES) - (name == "REDUCE")
-        if tuples > _MOST_TUPLES or (name in _GETS and int(place) in shared):
-            raise pickle.UnpicklingError("tuples inside tuples")
-        before = name
-
-
 def read_pickled_dict(path: Path) -> dict[str, Any]:
     """The dict pickled in `path`, its keys as text.
 
@@ -150,7 +99,7 @@ def read_pickled_dict(path: Path) -> dict[str, Any]:
     """
     try:
         text = path.read_bytes()
-        _check_instructions(text)
+        check_tuples(text)
         content = _Unpickler(io.BytesIO(text), encoding="bytes").load()
     except (FileNotFoundError, PermissionError):
         raise

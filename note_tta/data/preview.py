@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..files import replacing
 from . import find_dataset, kitti, open_dataset
 from .base import Dataset, Domain, MissingData
 from .corruptions import corrupt, frost_textures
-from .files import replacing
 
 SAMPLES = 5
 

@@ -6,13 +6,12 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..checkpoint import load_checkpoint, load_weights, weights_fingerprint
 from ..data import Dataset, Domain
 from ..models import MODELS, build_model
-from ..models.own import make_model
+from ..models.own import count_classes, make_model
 from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
 from .cell import Cell
 
@@ -90,16 +89,8 @@ def check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) ->
     Raises:
         ValueError: The model does not take the samples, or tells other classes apart.
     """
-    sample = domain.inputs([0]).to(next((p.device for p in model.parameters()), torch.device("cpu")))
-    try:
-        with torch.no_grad():
-            logits = model(sample)
-    except (RuntimeError, ValueError, IndexError) as error:
-        shape = tuple(sample.shape[1:])
-        raise ValueError(f"{cell.model} does not take samples of shape {shape}: {error}") from error
-    if not isinstance(logits, Tensor) or logits.ndim != 2:
-        raise ValueError(f"{cell.model} must map [B, ...] to logits [B, K]")
-    told, classes, name = logits.shape[1], len(dataset.classes), cell.stream.dataset
+    told = count_classes(cell.model, model, domain.inputs([0]))
+    classes, name = len(dataset.classes), cell.stream.dataset
     if told < classes or (told > classes and not name.endswith(".npz")):
         raise ValueError(f"{cell.model} tells {told} classes apart, {name} has {classes}")
 

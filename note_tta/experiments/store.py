@@ -23,7 +23,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from ..data.files import append_line
+from ..files import append_line
 from .cell import Cell, Job, Stream, job_from_config
 
 __all__ = ["SCHEMA", "Record", "Store", "count_wrong", "cumulative_error", "thinned"]

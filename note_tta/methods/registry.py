@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from ..names import METHOD_HOMES, WRAPPER_HOMES, load
+from ..names import METHOD_HOMES, WRAPPER_HOMES, load, load_own
 from .method import Method
 
 METHODS: dict[str, type[Method]] = {key: load(f"methods.{home}") for key, home in METHOD_HOMES.items()}
@@ -63,18 +60,9 @@ def method_title(name: str) -> str:
 
 
 def _own_method(name: str) -> type[Method]:
-    module, _, kind = name.partition(":")
-    if not module or not kind:
+    if ":" not in name:
         raise ValueError(f"unknown method {name!r}; known are {', '.join(METHODS)}, or your own module:Class")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found = getattr(import_module(module), kind)
-    except ImportError as error:
-        raise ValueError(f"cannot import {module} for the method {name}: {error}") from error
-    except AttributeError:
-        raise ValueError(f"{module} has no {kind} to make a method with") from None
+    found = load_own(name, "method")
     if not isinstance(found, type) or not issubclass(found, Method):
         raise ValueError(f"{name} is not a subclass of note_tta.Method")
     return found

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
+import torch
+from torch import Tensor, nn
 
-from torch import nn
+from ..names import load_own
 
 
 def make_model(name: str) -> nn.Module:
     """Call the function that `module:function` names; the module may be in the working folder.
 
     Raises:
-        ValueError: The name is not of that form, or nothing by that name is there, or it makes no model.
+        ValueError: Nothing by that name is there, or it makes no model.
     """
-    module_name, _, function_name = name.partition(":")
-    if not module_name or not function_name:
-        raise ValueError(f"a model of your own is named module:function, got {name!r}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except ImportError as error:
-        raise ValueError(f"cannot import {module_name} for the model {name}: {error}") from error
-    except AttributeError:
-        raise ValueError(f"{module_name} has no {function_name} to make a model with") from None
+    function = load_own(name, "model")
     if not callable(function):
         raise ValueError(f"{name} is not a function that makes a model")
     model = function()
     if not isinstance(model, nn.Module):
         raise ValueError(f"{name}() must return an nn.Module, got {type(model).__name__}")
     return model.eval()
+
+
+def count_classes(name: str, model: nn.Module, sample: Tensor) -> int:
+    """How many classes a model tells apart, found by passing a sample `[1, ...]` through it.
+
+    Raises:
+        ValueError: The model does not take the sample, or does not return logits.
+    """
+    try:
+        with torch.no_grad():
+            logits = model(sample.to(next((p.device for p in model.parameters()), sample.device)))
+    except (RuntimeError, ValueError, IndexError) as error:
+        shape = tuple(sample.shape[1:])
+        raise ValueError(f"{name} does not take samples of shape {shape}: {error}") from error
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        raise ValueError(f"{name} must map [B, ...] to logits [B, K]")
+    return logits.shape[1]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.files import write_text
 from ..experiments.catalog import EXPERIMENTS
 from ..experiments.store import Record, Store
+from ..files import write_text
 from .claims import CLAIMS, Claim, Ordering, check_claims, orderings
 from .coverage import coverage_text
 from .figures import Figure, make_figures

@@ -17,8 +17,9 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam
 
-from ..checkpoint import load_weights, read_card, restore_card, save_checkpoint, write_atomically
+from ..checkpoint import load_weights, read_card, restore_card, save_checkpoint
 from ..data import Recipe
+from ..files import write_atomically
 from ..models import architecture
 from ..plain import load_plain
 from ..provenance import provenance

@@ -130,7 +130,7 @@ def test_several_experiments_share_their_cells(call, hapt, capsys):
             ["table-hapt", "--data-option", "rotation=w3"],
             'rotation must be an axis and degrees such as "x90"',
         ),
-        (["table-hapt", "--device", "abacus"], "unknown device 'abacus'"),
+        (["table-hapt", "--device", "abacus"], "cannot compute on device 'abacus'"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(call, hapt, capsys, arguments, message):

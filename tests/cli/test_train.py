@@ -183,7 +183,7 @@ def test_a_network_of_ones_own(tmp_path, monkeypatch):
 
     load_weights(convert_iabn(my_nets.make_model()), out)
     for name, message in (
-        ("too_many", r"must map \[B, ...\] to logits \[B, 10\] for digits"),
+        ("too_many", r"too_many tells 11 classes apart, digits has 10"),
         ("for_colours", r"does not take samples of shape \(1, 32, 32\)"),
         ("nothing", "my_nets has no nothing to make a model with"),
     ):

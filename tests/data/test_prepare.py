@@ -258,7 +258,7 @@ def test_a_manifest_of_other_shapes_is_refused(root, key, value):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the lock is a POSIX one")
 def test_two_runs_do_not_share_a_folder(root):
-    from note_tta.data.files import only_one
+    from note_tta.files import only_one
 
     with (
         only_one(root / "CIFAR-10-C-regenerated"),

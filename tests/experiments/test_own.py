@@ -90,7 +90,7 @@ def test_own_weights_are_loaded(here, folder):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("make_model", "a model of your own is named module:function, got 'make_model'"),
+        ("make_model", "a model of your own is named module:name, got 'make_model'"),
         ("no_such_module:f", "cannot import no_such_module"),
         ("own_models:absent", "own_models has no absent to make a model with"),
         ("own_models:number", "own_models:number is not a function"),

@@ -119,7 +119,7 @@ def test_a_file_is_named_so_that_it_stays_in_the_folder(tmp_path, cell):
 # A writer that a real kill -9 finds in the middle of a line: it has written half of it and waits.
 HALF = """
 import sys, time
-from note_tta.data import files
+from note_tta import files
 from test_store import RECORD, Store
 
 class Half:

@@ -245,10 +245,10 @@ def laughs(depth):
     ("content", "message"),
     [
         (b"\x80\x02}r\xff\xff\xff\x7f.", "its memo is not filled in order"),
-        (laughs(60), "tuples inside tuples"),
-        (b"\x80\x02}" + b")" + b"\x85" * 200_000 + b"K\x01s.", "tuples inside tuples"),
+        (laughs(60), "tuples of tuples of tuples without end"),
+        (b"\x80\x02}" + b")" + b"\x85" * 200_000 + b"K\x01s.", "tuples of tuples of tuples without end"),
         (b"\x80\x05\x96" + b"\xff" * 7 + b"\x00.", "not a readable batch"),
-        (b"\x80\x02}2K\x01s.", "no batch of arrays needs the instruction DUP"),
+        (b"\x80\x02}2K\x01s.", "nothing plain needs the instruction DUP"),
         (b"\x80\x02cos\nsystem\n)R.", "it asks for os.system"),
     ],
     ids=[

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -95,6 +96,12 @@ def _lock(descriptor: int, *, wait: bool = True) -> None:
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is, at every moment and after any kill, either the old one or the new one."""
+    with replacing(path, f"{os.getpid()}-{threading.get_ident()}") as temporary:
+        temporary.write_bytes(content)
 
 
 def write_text(path: Path, text: str, mark: str = "") -> None:
