@@ -1,121 +1,226 @@
-"""The temporal filter: the recursion against one written out, what it gains, what it must not cost, its state."""
+"""The filter against its formulas, on streams whose order says something and on streams whose order does not."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import note_tta as tta
 from note_tta.checks import check_method, equal, example_images, example_network
 from note_tta.filter import Runs
 
-STAY = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
+STAY, TRUST = (0.5, 0.9, 0.99), (0.125, 0.25, 0.5, 1.0, 2.0)
 
 
-def simulated(run, count, classes=10, confidence=3.0, noise=2.0, seed=0):
-    """Labels in runs of a mean length and logits of a model that is often wrong about them."""
-    g = torch.Generator().manual_seed(seed)
-    labels, label = [], 0
-    while len(labels) < count:
-        label = int(torch.randint(classes, (), generator=g))
-        length = 1 if run == 1 else 1 + int(torch.empty(()).exponential_(1 / (run - 1), generator=g))
-        labels += [label] * length
-    labels = torch.tensor(labels[:count])
-    logits = confidence * torch.nn.functional.one_hot(labels, classes).double()
-    return logits + noise * torch.randn(count, classes, generator=g, dtype=torch.float64), labels
+def simulated(samples, classes=10, run=1.0, *, strength=2.1, scale=1.0, bias=0.0, seed=0):
+    """Logits of a calibrated model on labels that come in runs, and the labels.
+
+    `scale` makes the model over-confident, `bias` makes it prefer some classes.
+    """
+    rng = np.random.default_rng([seed, classes, int(run)])
+    labels = rng.integers(classes, size=samples)
+    for i in range(1, samples):
+        if rng.random() > 1 / run:
+            labels[i] = labels[i - 1]
+    features = rng.normal(size=(samples, classes))
+    features[np.arange(samples), labels] += strength
+    logits = scale * (strength * features + bias * np.random.default_rng(1).normal(size=classes))
+    return torch.from_numpy(logits), torch.from_numpy(labels)
 
 
-def error(logits, labels):
-    return 100 * float((logits.argmax(1) != labels).double().mean())
+def error(answers, labels):
+    return 100 * float((answers.argmax(1) != labels).double().mean())
 
 
-def by_hand(logits):
-    """DESIGN's recursion with plain loops, one hypothesis after another."""
-    classes, answers = logits.shape[1], []
-    states = []
-    for stay in STAY:
-        for trust in (0.5, 0.7, 1.0):
-            prior = (-5.0 if stay > 0 else 0.0) + (-2.0 if trust < 1 else 0.0)
-            states.append([stay, trust, prior, torch.full((classes,), 1 / classes).double(), 0.0])
-    counts = {trust: torch.full((classes,), 300 / classes).double() for trust in (0.5, 0.7, 1.0)}
-    for row in logits:
-        log_p = row.log_softmax(0)
-        for state in states:
-            stay, trust, _, posterior, weight = state
-            p = (trust * log_p).softmax(0)
-            share = counts[trust] / counts[trust].sum()
-            predicted = stay * posterior + (1 - stay) * share
-            evidence = (predicted * p / share).sum()
-            state[3] = predicted * p / share / evidence
-            state[4] = 0.998 * weight + math.log(float(evidence))
-        for trust in counts:
-            counts[trust] = 0.9998 * counts[trust] + (trust * log_p).softmax(0)
-        odds = torch.tensor([state[4] + state[2] for state in states], dtype=torch.float64)
-        weights = odds.softmax(0)
-        answers.append(sum(w * state[3] for w, state in zip(weights, states, strict=True)).log())
-    return torch.stack(answers)
+def reference(logits):
+    """The formulas of the docstring over plain lists: one trust, one kind of run and one class at a time."""
+    classes = logits.shape[1]
+    kinds = {s: math.sqrt(1 - s) / sum(math.sqrt(1 - other) for other in STAY) for s in STAY}
+    usual = {T: [1 / classes] * classes for T in TRUST}
+    expected = {T: [1 / classes] * classes for T in TRUST}
+    belief = {T: {s: [kinds[s] / classes] * classes for s in STAY} for T in TRUST}
+    weight = dict.fromkeys(TRUST, 0.002 / 5)
+    answers = []
+    for n, row in enumerate(logits.tolist()):
+        now, own, rest = {}, None, 1 - sum(weight.values())
+        for T in TRUST:
+            powers = [math.exp(T * value) for value in row]
+            p = [power / sum(powers) for power in powers]
+            own = p if T == 1 else own
+            r = [a / b for a, b in zip(p, usual[T], strict=True)]
+            ended = sum((1 - s) * sum(belief[T][s]) for s in STAY)
+            predicted = {s: [s * b + ended * kinds[s] / classes for b in belief[T][s]] for s in STAY}
+            evidence = sum(a * b for s in STAY for a, b in zip(predicted[s], r, strict=True))
+            belief[T] = {s: [a * b / evidence for a, b in zip(predicted[s], r, strict=True)] for s in STAY}
+            rate = max(3 / (6 + n), 1 / 300)
+            for k in range(classes):
+                value = sum(predicted[s][k] for s in STAY)
+                expected[T][k] = (1 - rate) * expected[T][k] + rate * value
+            weight[T] *= evidence / sum(a * b for a, b in zip(expected[T], r, strict=True))
+            now[T] = [sum(belief[T][s][k] for s in STAY) for k in range(classes)]
+            rarity = math.sqrt(sum(a / b for a, b in zip(now[T], expected[T], strict=True)) / classes)
+            rate = max(1 / (101 + n), 1 / 5000)
+            usual[T] = [
+                (1 - rate) * u + rate * (rarity * a + 0.02 / classes)
+                for u, a in zip(usual[T], p, strict=True)
+            ]
+        whole = rest + sum(weight.values())
+        mixed = [rest * own[k] + sum(weight[T] * now[T][k] for T in TRUST) for k in range(classes)]
+        answers.append([math.log(m / whole) for m in mixed])
+        weight = {T: 0.999 * weight[T] / whole + 0.001 * 0.002 / 5 for T in TRUST}
+    return torch.tensor(answers, dtype=torch.float64)
 
 
-def test_equals_the_recursion_written_out():
-    logits, _ = simulated(20, 120, classes=4)
-    torch.testing.assert_close(Runs()(logits), by_hand(logits), atol=1e-9, rtol=1e-9)
+@pytest.mark.parametrize("classes", [2, 7])
+def test_it_is_the_formulas_of_its_docstring(classes):
+    logits, _ = simulated(400, classes, run=20)
+    torch.testing.assert_close(Runs()(logits), reference(logits), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(("run", "share"), [(5, 0.65), (30, 0.3), (200, 0.12)])
-def test_runs_are_used(run, share):
-    logits, labels = simulated(run, 4000)
-    assert error(Runs()(logits), labels) < share * error(logits, labels)
+def test_rows_one_by_one_are_rows_together_to_the_bit():
+    logits, _ = simulated(200, 7, run=10)
+    whole = Runs()
+    expected = whole(logits)
+    for size in (1, 7, 64):
+        runs = Runs()
+        assert torch.equal(torch.cat([runs(rows) for rows in logits.split(size)]), expected)
+        assert equal(runs.state_dict(), whole.state_dict())
 
 
-def test_an_over_confident_model_gains_as_much():
-    logits, labels = simulated(100, 4000)
-    assert error(Runs()(2 * logits), labels) < 0.25 * error(logits, labels)
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+def test_a_row_that_is_not_finite_passes_and_leaves_no_trace(poison):
+    logits, _ = simulated(60, 5, run=10)
+    bad = torch.cat([logits[:0], torch.full((1, 5), poison), logits[:20], logits[:1], logits[20:]])
+    bad[21, 2] = poison
+    clean, runs = Runs(), Runs()
+    expected, answers = clean(logits), runs(bad)
+    kept = torch.isfinite(bad).all(1)
+    assert torch.equal(answers[kept], expected)
+    assert torch.equal(answers[~kept].nan_to_num(7), bad[~kept].nan_to_num(7))
+    assert equal(runs.state_dict(), clean.state_dict())
 
 
-@pytest.mark.parametrize("classes", [3, 10, 100])
-def test_a_shuffled_stream_is_answered_as_it_is(classes):
-    logits, labels = simulated(1, 3000, classes=classes, seed=3)
+def test_answers_are_log_probabilities_of_the_type_that_came():
+    logits, _ = simulated(50, 5, run=10)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        answers = Runs()(logits.to(dtype))
+        assert answers.dtype == dtype
+        torch.testing.assert_close(answers.double().exp().sum(1), torch.ones(50).double(), atol=0.02, rtol=0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 2**32 - 1), st.floats(0, 1e5))
+def test_answers_stay_finite_for_any_finite_logits(classes, seed, scale):
+    logits = scale * torch.randn(50, classes, generator=torch.Generator().manual_seed(seed))
+    runs = Runs()
+    answers = runs(logits)
+    assert torch.isfinite(answers).all()
+    assert all(
+        torch.isfinite(value).all() for name, value in runs.state_dict().items() if torch.is_tensor(value)
+    )
+
+
+def test_a_class_that_never_comes_does_not_fade_to_nothing():
+    runs = Runs(memory=20)
+    logits = torch.tensor([[4.0, 0.0, -700.0]])
+    for _ in range(50):
+        runs(logits.repeat(400, 1))
+    assert float(runs.usual.min()) > 1e-3
+    answers = runs(torch.tensor([[0.0, 0.0, 9.0]]).repeat(10, 1))
+    assert answers[-1].argmax() == 2
+
+
+@pytest.mark.parametrize("run, most", [(5, 19), (30, 7), (200, 3)])
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+def test_runs_make_answers_better_whatever_the_confidence(run, most, scale):
+    logits, labels = simulated(4000, run=run, scale=scale)
+    assert error(logits, labels) > 28
+    assert error(Runs()(logits), labels) < most
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+@pytest.mark.parametrize("scale, bias", [(1.0, 0.0), (2.0, 0.0), (1.0, 2.0), (3.0, 2.0)])
+def test_a_shuffled_stream_is_answered_as_it_is(classes, scale, bias):
+    """Also by a model that is over-confident, or names some classes far too often."""
+    logits, labels = simulated(3000, classes, scale=scale, bias=bias, strength=1.5)
+    assert error(Runs()(logits), labels) - error(logits, labels) < 0.3
+    for part in range(5):
+        cut = slice(600 * part, 600 * (part + 1))
+        assert error(Runs()(logits[cut]), labels[cut]) - error(logits[cut], labels[cut]) < 0.5
+
+
+def test_one_class_named_nearly_always_is_no_run():
+    """A collapsed model on a shuffled stream: the filter must not make it answer with one class only."""
+    logits, labels = simulated(3000, strength=1.0)
+    logits[:, 3] += 3.0
+    assert (logits.argmax(1) == 3).double().mean() > 0.7
     assert error(Runs()(logits), labels) - error(logits, labels) < 0.3
 
 
-def test_runs_after_a_long_shuffle_are_found():
-    shuffled, _ = simulated(1, 6000)
-    logits, labels = simulated(200, 3000, seed=1)
+def test_runs_after_a_long_shuffle_are_found_within_a_few_hundred_samples():
+    before, _ = simulated(10_000)
+    logits, labels = simulated(1000, run=100, seed=1)
     runs = Runs()
-    runs(shuffled)
+    runs(before)
     answers = runs(logits)
-    assert error(answers[500:], labels[500:]) < 0.25 * error(logits[500:], labels[500:])
-    assert "runs of about" in repr(runs)
+    assert error(answers[300:], labels[300:]) < 4
+    assert error(logits[300:], labels[300:]) > 25
 
 
-def test_a_class_that_is_merely_predicted_too_often_is_no_run():
-    logits, labels = simulated(1, 3000, noise=3.0)
-    logits[:, 0] += 3
-    assert error(Runs()(logits), labels) - error(logits, labels) < 1.0
+def test_a_shuffle_after_long_runs_is_found_within_a_few_hundred_samples():
+    before, _ = simulated(4000, run=100)
+    logits, labels = simulated(2600, seed=1)
+    runs = Runs()
+    runs(before)
+    answers = runs(logits)
+    assert error(answers[600:], labels[600:]) - error(logits[600:], labels[600:]) < 0.3
 
 
-def test_rows_one_by_one_are_rows_together():
-    logits, _ = simulated(30, 200)
-    one, other = Runs(), Runs()
-    assert torch.equal(torch.cat([one(row[None]) for row in logits]), other(logits))
-    assert equal(one.state_dict(), other.state_dict())
+def test_it_says_in_words_what_it_believes():
+    runs = Runs()
+    assert repr(runs) == "the order says nothing: answers pass as they are"
+    runs(simulated(4000, run=50)[0])
+    length = float(repr(runs).split()[3].rstrip(","))
+    assert repr(runs).startswith("runs of about") and 30 < length < 80
+    assert repr(runs).endswith("confidence taken as it is")
+    over = Runs()
+    over(simulated(4000, run=50, scale=4.0)[0])
+    assert repr(over).endswith("confidence quartered")
 
 
-def test_a_row_that_is_not_finite_leaves_no_trace():
-    logits, _ = simulated(30, 60)
-    spoiled = torch.cat([logits[:20], torch.full((2, 10), torch.nan).double(), logits[20:]])
-    clean, dirty = Runs(), Runs()
-    expected, answers = clean(logits), dirty(spoiled)
-    assert answers[20:22].isnan().all()
-    assert torch.equal(torch.cat([answers[:20], answers[22:]]), expected)
-    assert equal(clean.state_dict(), dirty.state_dict())
+def test_a_state_goes_on_as_if_never_stopped():
+    logits, _ = simulated(200, 6, run=10)
+    runs, twin = Runs(), Runs()
+    assert runs.state_dict()["belief"].shape[-1] == 0
+    runs(logits[:77])
+    state = runs.state_dict()
+    twin.load_state_dict(state)
+    assert torch.equal(runs(logits[77:]), twin(logits[77:]))
+    assert not torch.equal(state["belief"], runs.state_dict()["belief"])
+
+
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing():
+    logits, _ = simulated(20, 6)
+    runs = Runs()
+    runs(logits)
+    before = runs.state_dict()
+    with pytest.raises(ValueError, match="its usual has the shape"):
+        runs.load_state_dict({**before, "usual": torch.ones(5, 3)})
+    with pytest.raises(ValueError, match="its belief is not positive"):
+        runs.load_state_dict({**before, "belief": -before["belief"]})
+    with pytest.raises(ValueError, match="its samples must be"):
+        runs.load_state_dict({**before, "samples": -1})
+    assert equal(runs.state_dict(), before)
 
 
 def test_another_number_of_classes_is_refused():
     runs = Runs()
-    runs(torch.zeros(2, 4))
-    with pytest.raises(ValueError, match="the stream has 4 classes, got 5"):
-        runs(torch.zeros(2, 5))
+    runs(torch.zeros(3, 4))
+    with pytest.raises(ValueError, match="the stream has 4 classes, got logits of 5"):
+        runs(torch.zeros(3, 5))
 
 
 @pytest.mark.parametrize("name", ["source", "note", "tent", "lame"])
@@ -123,37 +228,50 @@ def test_around_a_method_it_keeps_the_contract(name):
     check_method(lambda model: tta.TemporalFilter(tta.METHODS[name](model)))
 
 
+def test_it_filters_the_inner_methods_answers():
+    x = example_images(200)
+    network = example_network()
+    logits = tta.NOTE(network)(x)
+    assert torch.equal(tta.TemporalFilter(tta.NOTE(network))(x), Runs()(logits))
+
+
 def test_what_is_stored_and_counted_are_the_inner_methods():
-    inner = tta.NOTE(example_network(), tta.FIFO(40))
+    inner, twin = (tta.NOTE(example_network(), tta.FIFO(40), interval=10) for _ in range(2))
     method = tta.TemporalFilter(inner)
-    twin = tta.NOTE(example_network(), tta.FIFO(40))
     x = example_images(40)
     answers, plain = method(x), twin(x)
-    assert method.memory.labels() == twin.memory.labels() == plain.argmax(1).tolist()
-    assert method.counters is inner.counters and method.model is inner.model
+    assert method.memory.labels() == plain.argmax(1).tolist()
+    assert method.counters == twin.counters and method.counters["updates"] == 4
+    assert method.model is inner.model
     assert not torch.equal(answers, plain)
 
 
-def test_a_damaged_state_is_refused_and_changes_nothing():
+def test_while_paused_it_keeps_nothing():
     method = tta.TemporalFilter(tta.Source(example_network()))
-    method(example_images(10))
+    x = example_images(60)
+    method(x[:30])
     before = method.state_dict()
-    for name, value in {
-        "posterior": torch.zeros(2, 3, 5),
-        "counts": -torch.ones(1, 3, 5),
-        "evidence": torch.full((9, 3), torch.nan),
-    }.items():
-        state = method.state_dict()
-        state["parts"]["runs"][name] = value
-        with pytest.raises(ValueError, match="not a state of TemporalFilter"):
-            method.load_state_dict(state)
-    assert equal(method.state_dict(), before)
+    expected = method.fork()(x[30:])
+    method.pause()
+    assert torch.equal(method(x[30:]), expected)
+    assert equal(method.state_dict()["parts"], before["parts"])
+    method.resume()
+    assert torch.equal(method(x[30:]), expected)
 
 
-def test_states_of_a_wrapper_and_of_what_is_inside_are_told_apart(tmp_path):
-    method = tta.TemporalFilter(tta.NOTE(example_network()))
+def test_a_state_of_the_wrapper_holds_the_inner_one(tmp_path):
+    x = example_images(90)
+    method = tta.TemporalFilter(tta.NOTE(example_network(), interval=20))
+    method(x[:50])
     tta.save_state(tmp_path / "state", method)
+    twin = tta.TemporalFilter(tta.NOTE(example_network()))
+    tta.load_state(tmp_path / "state", twin)
+    assert torch.equal(twin(x[50:]), method(x[50:]))
+    assert equal(twin.state_dict(), method.state_dict())
     with pytest.raises(ValueError, match="the state is of TemporalFilter, this method is NOTE"):
         tta.load_state(tmp_path / "state", tta.NOTE(example_network()))
-    with pytest.raises(ValueError, match="the state is of NOTE, this method is TemporalFilter"):
-        method.load_state_dict(tta.NOTE(example_network()).state_dict() | {"inner": {}})
+
+
+def test_what_is_no_method_is_refused():
+    with pytest.raises(TypeError, match="method must be a method"):
+        tta.TemporalFilter(example_network())
