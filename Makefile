@@ -37,14 +37,14 @@ bench: $(READY)  ## speed as ratios, each against its bar
 docs: $(READY)  ## the site into site/, warnings as errors, and everything on it run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	$(BIN)/python -m pytest -n 2 tests/docs README.md
+	$(BIN)/python -m pytest -n 2 tests/docs
 
 figures: $(READY)  ## what the docs show: drawings, the README's table, the pages' outputs, the notebook
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	$(BIN)/python docs/tools/drawings.py
 	$(BIN)/note-tta data preview digits --out docs/pictures/digits.png
 	$(BIN)/python docs/tools/readme_table.py
-	$(BIN)/python docs/tools/code_blocks.py docs/*.md
+	$(BIN)/python docs/tools/code_blocks.py README.md docs/*.md
 	$(BIN)/python docs/tools/notebook.py
 
 clean:

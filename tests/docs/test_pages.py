@@ -15,7 +15,8 @@ PAGES = sorted(
     for path in DOCS.rglob("*.md")
     if "```python" in path.read_text(encoding="utf-8")
 )
-QUICK = {"index.md", "api/index.md"}
+PAGES.append("../README.md")
+QUICK = {"../README.md", "index.md", "api/index.md"}
 
 
 def test_the_pages_are_found():
