@@ -16,7 +16,7 @@ from rich.table import Table
 from note_tta.nn import native
 from note_tta.provenance import provenance
 
-from . import adaptation, layers
+from . import adaptation, latency, layers
 from .measure import Figure
 
 
@@ -26,8 +26,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--repeats", type=int, default=25, help="rounds of each comparison")
     parser.add_argument("--samples", type=int, default=1024, help="length of the stream")
+    parser.add_argument("--frames", type=int, default=1000, help="calls whose latency is measured")
     parser.add_argument("--threads", type=int, help="threads to compute with")
-    parser.add_argument("--only", choices=["layers", "adaptation"], help="measure one part only")
+    parser.add_argument("--only", choices=["layers", "adaptation", "latency"], help="measure one part only")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -48,10 +49,14 @@ def main() -> int:
 
 
 def _figures(arguments: argparse.Namespace) -> Iterator[Figure]:
-    if arguments.only != "adaptation":
-        yield from layers.figures(arguments.repeats)
-    if arguments.only != "layers":
-        yield from adaptation.figures(arguments.repeats, arguments.samples)
+    parts = {
+        "layers": lambda: layers.figures(arguments.repeats),
+        "adaptation": lambda: adaptation.figures(arguments.repeats, arguments.samples),
+        "latency": lambda: latency.figures(arguments.frames),
+    }
+    for name, figures in parts.items():
+        if arguments.only in (None, name):
+            yield from figures()
 
 
 def _shown(value: float, figure: Figure) -> str:

@@ -25,6 +25,8 @@ BATCH = 64
 def figures(repeats: int, samples: int) -> Iterator[Figure]:
     """All figures of this file; `samples` is the length of the stream."""
     yield from _streams(samples)
+    yield from _against_source("resnet18", samples, (3.3, 1.8))
+    yield from _against_source("resnet20", samples, (3.6, 2.2))
     yield from _latency(repeats)
     yield from _memories(repeats)
     yield _held()
@@ -57,6 +59,39 @@ def _streams(samples: int) -> Iterator[Figure]:
         "note": lambda x, y: note(x),
         "research": research,
     }
+    seconds = _in_turns(contenders, samples)
+    total: dict[str, object] = {name: round(sum(s), 3) for name, s in seconds.items()}
+    took = {name: ratios(seconds["note"], s) for name, s in seconds.items()}
+    stream = f"{samples} samples at B={BATCH}"
+    yield ratio_figure(f"NOTE ÷ its arithmetic, {stream}", [took["arithmetic"]], 1.15, detail=total)
+    yield ratio_figure(f"NOTE ÷ TENT, {stream}", [took["tent"]], 1.5)
+    rounds = [ratios(seconds["research"], seconds["note"])]
+    yield ratio_figure(f"research-style loop ÷ NOTE, {stream}", rounds, 3.8, at_most=False)
+
+
+def _against_source(network: str, samples: int, bars: tuple[float, float]) -> Iterator[Figure]:
+    """NOTE beside Source, learning from all of its memory and from a quarter of it."""
+    torch.manual_seed(0)
+    model = build_model(network, 10)
+    source, converted = tta.Source(model), tta.convert_iabn(copy.deepcopy(model))
+    note, quarter = tta.NOTE(converted), tta.NOTE(converted, learn_from=16)
+    seconds = _in_turns(
+        {
+            "source": lambda x, y: source(x),
+            "note": lambda x, y: note(x),
+            "quarter": lambda x, y: quarter(x),
+        },
+        samples,
+    )
+    for name, label, bar in (("note", "NOTE", bars[0]), ("quarter", "NOTE with learn_from=16", bars[1])):
+        rounds = [ratios(seconds[name], seconds["source"])]
+        yield ratio_figure(f"{label} ÷ Source, {network}, {samples} samples at B={BATCH}", rounds, bar)
+
+
+def _in_turns(
+    contenders: dict[str, Callable[[Tensor, Tensor], object]], samples: int
+) -> dict[str, list[float]]:
+    """Seconds per batch of a stream that every contender takes whole, batch after batch in turns."""
     warm, label = torch.rand(BATCH, 3, 32, 32), torch.zeros(BATCH, dtype=torch.long)
     for call in contenders.values():
         call(warm, label)
@@ -67,14 +102,7 @@ def _streams(samples: int) -> Iterator[Figure]:
             start = time.perf_counter()
             contenders[name](x, y)
             seconds[name].append(time.perf_counter() - start)
-    total: dict[str, object] = {name: round(sum(s), 3) for name, s in seconds.items()}
-    took = {name: ratios(seconds["note"], s) for name, s in seconds.items()}
-    stream = f"{samples} samples at B={BATCH}"
-    yield ratio_figure(f"NOTE ÷ its arithmetic, {stream}", [took["arithmetic"]], 1.15, detail=total)
-    yield ratio_figure(f"NOTE ÷ TENT, {stream}", [took["tent"]], 1.5)
-    yield ratio_figure(f"NOTE ÷ Source, {stream}", [took["source"]], None)
-    rounds = [ratios(seconds["research"], seconds["note"])]
-    yield ratio_figure(f"research-style loop ÷ NOTE, {stream}", rounds, 3.5, at_most=False)
+    return seconds
 
 
 def _latency(repeats: int) -> Iterator[Figure]:
@@ -82,14 +110,19 @@ def _latency(repeats: int) -> Iterator[Figure]:
     bn, iabn = _models()
     x = torch.rand(1, 3, 32, 32)
     folded = fuse(bn.eval())
+    compiled = torch.compile(folded)
     note, source = tta.NOTE(iabn, interval=1_000_000), tta.Source(bn)  # no update falls in
     calls = {"source": lambda: source(x), "note": lambda: note(x), "folded": lambda: folded(x)}
+    calls["compiled"] = lambda: compiled(x)
     with torch.no_grad():
         seconds = take_turns(calls, 4 * repeats)
     detail: dict[str, object] = {name: round(1e3 * quartiles(s)[1], 3) for name, s in seconds.items()}
     name = "NOTE's single-sample latency between updates ÷"
     yield ratio_figure(f"{name} Source's", [ratios(seconds["note"], seconds["source"])], 1.15, detail=detail)
     yield ratio_figure(f"{name} a folded model's", [ratios(seconds["note"], seconds["folded"])], 1.12)
+    yield ratio_figure(
+        f"{name} a folded and compiled model's", [ratios(seconds["note"], seconds["compiled"])], None
+    )
 
 
 def _memories(repeats: int) -> Iterator[Figure]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from note_tta import NOTE, PBRS
 from note_tta.nn import IABN1d, IABN2d, IABN3d, convert_iabn, native
 
 
@@ -117,13 +118,36 @@ def test_tracing_takes_the_formula():
     torch.testing.assert_close(traced(other), model(other), atol=1e-5, rtol=1e-5)
 
 
-def test_onnx_export_takes_the_formula(tmp_path):
-    pytest.importorskip("onnx")
+def sensor_network() -> nn.Module:
+    return nn.Sequential(nn.Conv1d(3, 4, 3), IABN1d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 10, 5))
+
+
+def group_norm_network() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(400, 5))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [(network, (3, 12, 12)), (sensor_network, (3, 12)), (group_norm_network, (3, 12, 12))],
+    ids=["images", "sensors", "group norm"],
+)
+def test_adapted_models_answer_the_same_in_onnxruntime(make, shape, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    torch.onnx.export(
-        network().eval(), (torch.randn(2, 3, 12, 12),), str(tmp_path / "model.onnx"), dynamo=True
-    )
-    assert b"note_tta::" not in (tmp_path / "model.onnx").read_bytes()
+    torch.manual_seed(0)
+    method = NOTE(make().eval(), PBRS(8), interval=8, lr=0.01)
+    method(torch.randn(32, *shape) + 0.5)
+    assert method.counters["updates"] == 4
+    file = tmp_path / "model.onnx"
+    x = torch.randn(2, *shape)
+    batch = torch.export.Dim("batch")
+    torch.onnx.export(method.model, (x,), file, dynamo=True, dynamic_shapes=[{0: batch}], verbose=False)
+    assert b"note_tta::" not in file.read_bytes()
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    for size in (1, 2, 7):
+        x = torch.randn(size, *shape)
+        found = torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
+        torch.testing.assert_close(found, method.model(x).detach(), atol=1e-4, rtol=1e-4)
 
 
 def test_layers_copy_and_pickle():
