@@ -22,7 +22,7 @@ from . import streams
 from .checkpoint import load_checkpoint
 from .data import DATASETS, open_dataset
 from .evaluation import Result, evaluate
-from .experiments.catalog import METHOD_ROWS
+from .experiments.variants import METHOD_ROWS
 from .methods import METHODS
 from .models import build_model
 from .report.page import demo_page

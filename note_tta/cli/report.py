@@ -14,6 +14,9 @@ app = typer.Typer(add_completion=False)
 def report(
     results: Annotated[Path, typer.Argument(help="Folder of results.")] = Path("results"),
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("report"),
+    archive: Annotated[
+        Path | None, typer.Option(help="Results of an earlier version, shown under their own name.")
+    ] = None,
 ) -> None:
     """Write Markdown, LaTeX and SVG, and one page that holds everything.
 
@@ -23,6 +26,6 @@ def report(
     """
     from ..report.build import build_report
 
-    written = build_report(results, out)
+    written = build_report(results, out, archive)
     pictures = sum(path.suffix == ".svg" for path in written)
     typer.echo(f"{out / 'index.html'}: the page; beside it results.md, tables.tex and {pictures} figures")

@@ -48,16 +48,21 @@ def run(
     stream: Annotated[
         str | None,
         typer.Option(
-            help="dirichlet, iid, sorted or chronological; by default the paper's, and an npz as it comes. "
-            "A protocol over all domains in one stream: continual, ptta, recurring, mixed, mixed-correlated, "
-            "class-sorted, gli or label-shift."
+            help="dirichlet, iid, sorted or chronological; by default the paper's, and an npz as it comes."
+        ),
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="All domains in one stream: continual, ptta, recurring, mixed, mixed-correlated, class-sorted, "
+            "gli or label-shift."
         ),
     ] = None,
     delta: Annotated[float, typer.Option(help="Concentration of the Dirichlet stream.")] = 0.1,
     batch_size: Annotated[int, typer.Option(help="Samples a call.")] = 64,
     seed: Annotated[int, typer.Option(help="Of the stream, the method and the source model.")] = 0,
     samples: Annotated[int | None, typer.Option(help="Only each domain's first so many samples.")] = None,
-    visits: Annotated[int, typer.Option(help="How often the stream `recurring` visits each domain.")] = 1,
+    visits: Annotated[int, typer.Option(help="How often the protocol `recurring` visits each domain.")] = 1,
     set_option: Annotated[
         list[str] | None, typer.Option("--set", help="Of the method or of IABN, such as lr=5e-4 or alpha=2.")
     ] = None,
@@ -83,6 +88,8 @@ def run(
 
     note-tta run --dataset hapt --method tent --stream iid
 
+    note-tta run --dataset cifar10 --model resnet20 --method rotta --protocol ptta --samples 2000
+
     note-tta run --model my_package:make_model --data folder/ --method note+filter
 
     note-tta run --dataset digits --method my_package:MyMethod
@@ -91,7 +98,8 @@ def run(
         raise ValueError("name the data: --dataset for one of the paper's, or --data for your own")
 
     from ..data import DATASETS
-    from ..experiments.cell import PROTOCOLS, Cell, Stream, options
+    from ..experiments.catalog import protocol_domain
+    from ..experiments.cell import ORDERS, PROTOCOLS, Cell, Stream, options
     from ..experiments.store import Store
     from ..experiments.worker import Worker
     from ..methods import find_method
@@ -112,10 +120,15 @@ def run(
     for domain in domains or ():
         if domain not in opened.domains:
             raise ValueError(f"{name} has no domain {domain!r}; it has {', '.join(opened.domains)}")
-    order = stream or opened.stream
+    for given_name, known, what in ((stream, ORDERS, "stream"), (protocol, PROTOCOLS, "protocol")):
+        if given_name is not None and given_name not in known:
+            raise ValueError(f"unknown {what} {given_name!r}; known are {', '.join(known)}")
+    if stream is not None and protocol is not None:
+        raise ValueError("a protocol has an order of its own: leave out --stream")
+    order = protocol or stream or opened.stream
     concentration = delta if order == "dirichlet" else None
     chosen = list(domains or opened.targets)
-    chosen = ["+".join(chosen)] if order in PROTOCOLS else chosen
+    chosen = [protocol_domain(protocol, chosen)] if protocol else chosen
     cells = [
         Cell(
             Stream(name, domain, order, concentration, seed, samples, data_options, visits),
@@ -158,7 +171,8 @@ def _usual_norm(method: str, own: bool) -> str:
 
 
 def _usual_options(method: str, dataset: str) -> dict[str, object]:
-    from ..experiments.catalog import CORRELATED, VARIANTS, template_for
+    from ..experiments.catalog import CORRELATED, template_for
+    from ..experiments.variants import VARIANTS
 
     known = dataset in CORRELATED and method in VARIANTS
     return dict(template_for(dataset, method).method_options) if known else {}

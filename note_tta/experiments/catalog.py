@@ -1,27 +1,40 @@
-"""The paper's tables and figures as data: which rows, on which datasets, over which streams."""
+"""Tables and figures as data, the paper's and those since: which rows, on which datasets, over which streams."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..names import DATASET_HOMES, METHOD_HOMES
-from .cell import Cell, Job, Stream, options
+from .cell import PROTOCOLS, Cell, Job, Stream, options
+from .variants import (
+    ABLATION_ROWS,
+    AS_ABLATION,
+    DATASET_OPTIONS,
+    FILTER_ROWS,
+    FORMS_OF_NOTE,
+    METHOD_ROWS,
+    PROTOCOL_ROWS,
+    RECURRING_ROWS,
+    VARIANTS,
+)
 
-__all__ = [
-    "CORRELATED",
-    "DELTA",
-    "EXPERIMENTS",
-    "TITLES",
-    "VARIANTS",
-    "Experiment",
-    "Point",
-    "Variant",
-    "find",
+__all__ = ["CORRELATED", "DELTA", "EXPERIMENTS", "TITLES", "Experiment", "Point", "find", "protocol_domain"]
+
+Kind = Literal[
+    "table",
+    "domains",
+    "source",
+    "bars",
+    "streams",
+    "sweep",
+    "curves",
+    "mean curves",
+    "visits",
+    "visit curves",
+    "methods",
 ]
-
-Kind = Literal["table", "methods", "domains", "source", "bars", "streams", "sweep", "curves", "mean curves"]
 
 DELTA = 0.1
 """The paper's concentration of the Dirichlet stream."""
@@ -57,80 +70,31 @@ def _correlated(dataset: str) -> str:
     return DATASETS[dataset].stream
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A row of a table: a method, the source model it starts from, and what differs from the defaults.
-
-    Attributes:
-        method: A name that `find_method` takes.
-        called: What tables call it, where that is not the method's title.
-        trained_with: The source model's norm layers, where they are not those that the method's class names.
-        method_options: Keywords of the method.
-        norm_options: `alpha` and `correction` of the IABN layers.
-    """
-
-    method: str
-    called: str = ""
-    trained_with: str = ""
-    method_options: tuple[tuple[str, Any], ...] = ()
-    norm_options: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def title(self) -> str:
-        """What tables call it."""
-        from ..methods import method_title
-
-        return self.called or method_title(self.method)
-
-    @property
-    def norm(self) -> str:
-        """The norm layers of its source model."""
-        from ..methods import METHODS
-
-        return self.trained_with or METHODS[self.method.partition("+")[0]].trained_with
-
-
-VARIANTS = {name: Variant(name) for name in METHOD_HOMES} | {
-    "iabn": Variant("source", "IABN", "iabn"),
-    "pbrs": Variant("note", "PBRS", "bn"),
-    "iabn_rs": Variant("note", "IABN+RS", method_options=options(memory="reservoir")),
-    "in_pbrs": Variant("note", "IN+PBRS", "iabn*", norm_options=options(alpha=0.0)),
-    "iabn_star": Variant("source", "IABN*", "iabn*"),
-    "iabn_star_pbrs": Variant("note", "IABN*+PBRS", "iabn*"),
-}
-"""Every row of every table, by name: the methods and the ablations."""
-
-BASELINES = ("source", "bn_stats", "onda", "pl", "tent", "lame", "cotta")
-METHOD_ROWS = (*BASELINES, "note")
-ABLATION_ROWS = ("source", "iabn", "pbrs", "iabn_rs", "note", "in_pbrs")
-
-_AS_ABLATION = {"note": "IABN+PBRS"}
-
-# What the paper (for ImageNet its authors' code) sets by dataset: CoTTA's threshold, TENT's optimizer.
-_DATASET_OPTIONS: dict[tuple[str, str], Mapping[str, Any]] = {
-    ("cotta", "cifar100"): {"p_th": 0.72},
-    ("cotta", "imagenet"): {"p_th": 0.1},
-    ("cotta", "kitti"): {"p_th": 0.55},
-    ("tent", "imagenet"): {"optimizer": "sgd", "lr": 0.00025},
-}
-
-
 _OF_STREAM = ("domain", "seed", "samples", "data_options")
 
 
 @dataclass(frozen=True)
 class Point:
-    """A place on a figure's axis: how correlated the stream is, how many samples a batch or memory holds."""
+    """A place on a figure's axis: how correlated the stream is, how many samples a batch or memory holds.
+
+    Attributes:
+        stream: `correlated`, `iid`, or a name of `PROTOCOLS`.
+        delta: Concentration of a Dirichlet order.
+        batch_size: Of a batch, and of NOTE's memory.
+        label: What the axis calls it.
+        visits: How often the protocol `recurring` goes through all domains.
+    """
 
     stream: str = "correlated"
     delta: float = DELTA
     batch_size: int = 64
     label: str = ""
+    visits: int = 1
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or a figure of the paper.
+    """A table or a figure.
 
     Attributes:
         id: The name on the command line.
@@ -166,6 +130,10 @@ class Experiment:
         """The streams of a dataset: what was recorded over time has one only."""
         return ("correlated",) if _correlated(dataset) == "chronological" else self.streams
 
+    def points_of(self, dataset: str) -> tuple[Point, ...]:
+        """The axis of a sweep, the protocols, or else one point per stream of a dataset."""
+        return self.points or tuple(Point(stream) for stream in self.streams_of(dataset))
+
     def ablations_of(self, dataset: str) -> tuple[str, ...]:
         """The further rows, which the paper has for CIFAR only."""
         return self.more if dataset in ("cifar10", "cifar100") else ()
@@ -176,6 +144,7 @@ class Experiment:
         targets: Sequence[str],
         seeds: Sequence[int],
         rows: Sequence[str] | None = None,
+        streams: Sequence[str] | None = None,
         **fixed: Any,
     ) -> list[Job]:
         """Every cell of the experiment on one dataset.
@@ -185,19 +154,24 @@ class Experiment:
             targets: The domains to average over.
             seeds: One run of everything a seed.
             rows: Only these rows; None for all.
+            streams: Only points of these streams; None for all.
             **fixed: Fields that all cells share: `model`, `width`, `samples`, `data_options`.
         """
-        points = self.points or [Point(stream) for stream in self.streams_of(dataset)]
+        points = [p for p in self.points_of(dataset) if streams is None or p.stream in streams]
         if self.kind == "streams":
             fixed = {name: value for name, value in fixed.items() if name in _OF_STREAM}
             first = [(seed, point) for seed in seeds for point in points]
             return [stream_at(dataset, point, domain=targets[0], seed=seed, **fixed) for seed, point in first]
         domains = ["test", *targets] if self.kind == "source" else list(targets)
+        places = [
+            (domain, point)
+            for point in points
+            for domain in ([protocol_domain(point.stream, targets)] if point.stream in PROTOCOLS else domains)
+        ]
         return [
             template_for(dataset, variant, point, domain=domain, seed=seed, **fixed)
             for seed in seeds
-            for domain in domains
-            for point in points
+            for domain, point in places
             for variant in (*self.rows, *self.ablations_of(dataset))
             if self.has(variant, point.stream)
             and (rows is None or variant in rows)
@@ -214,11 +188,12 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
     from ..methods import METHODS
 
     point, row = point or Point(), VARIANTS[variant]
-    method_options = {**_DATASET_OPTIONS.get((row.method, dataset), {}), **dict(row.method_options)}
+    method_options = {**DATASET_OPTIONS.get((row.method, dataset), {}), **dict(row.method_options)}
     batch_size = point.batch_size
-    if row.method == "note" and batch_size != 64:
+    inner = row.method.partition("+")[0]
+    if inner == "note" and batch_size != 64:
         method_options |= {"capacity": batch_size, "interval": batch_size}
-    if METHODS[row.method.partition("+")[0]].batch_free:
+    if METHODS[inner].batch_free:
         batch_size = 64
     of_stream = {name: fixed.pop(name) for name in _OF_STREAM if name in fixed}
     return Cell(
@@ -234,9 +209,25 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
 
 def stream_at(dataset: str, point: Point, **fixed: Any) -> Stream:
     """The stream at a point, for `fixed` fields (domain, seed, samples, data_options)."""
-    order = "iid" if point.stream == "iid" else _correlated(dataset)
+    order = _correlated(dataset) if point.stream == "correlated" else point.stream
     delta = point.delta if order == "dirichlet" else None
-    return Stream(dataset, order=order, delta=delta, **{"domain": "", **fixed})
+    return Stream(dataset, order=order, delta=delta, visits=point.visits, **{"domain": "", **fixed})
+
+
+def protocol_domain(protocol: str, targets: Sequence[str]) -> str:
+    """The domains of a protocol's stream in the order in which they come, joined as a `Stream` has them.
+
+    The practical protocols have an order of their own for the fifteen corruptions.
+
+    Example:
+        >>> protocol_domain("ptta", ["fog", "motion_blur"]), protocol_domain("continual", ["fog", "motion_blur"])
+        ('motion_blur+fog', 'fog+motion_blur')
+    """
+    from ..data.corruptions.names import PRACTICAL_ORDER
+
+    if protocol in ("ptta", "recurring", "gli") and set(targets) <= set(PRACTICAL_ORDER):
+        targets = sorted(targets, key=PRACTICAL_ORDER.index)
+    return "+".join(targets)
 
 
 _BOTH = ("correlated", "iid")
@@ -246,6 +237,7 @@ _DELTAS = (
     *(Point(delta=delta, label=f"{delta:g}") for delta in (0.001, 0.01, 0.1, 1.0, 10.0)),
     Point("iid", label="uniform"),
 )
+_RECURRING = (Point("recurring", visits=20),)
 _SIZES = tuple(Point(batch_size=size, label=str(size)) for size in (16, 32, 64, 128, 256, 512))
 
 EXPERIMENTS = {
@@ -267,16 +259,16 @@ EXPERIMENTS = {
             ("cifar10", "cifar100"),
             ABLATION_ROWS,
             _BOTH,
-            labels=tuple(_AS_ABLATION.items()),
+            labels=AS_ABLATION,
         ),
         Experiment(
             "table-iabn-star",
             "Table IABN*: BatchNorm replaced by IABN at test time",
             "table",
             ("cifar10", "cifar100"),
-            ("source", "iabn_star", "iabn", "iabn_star_pbrs", "note"),
+            ("source", "iabn_star", "iabn", "iabn_star_pbrs", "in_star_pbrs", "note"),
             _BOTH,
-            labels=tuple(_AS_ABLATION.items()),
+            labels=AS_ABLATION,
         ),
         Experiment(
             "table-domains",
@@ -285,7 +277,7 @@ EXPERIMENTS = {
             (*_CORRUPTED, "harth", "extrasensory"),
             (*METHOD_ROWS, "note_iid"),
             _BOTH,
-            more=("iabn", "pbrs", "iabn_rs", "in_pbrs"),
+            more=("iabn", "pbrs", "iabn_rs", "in_pbrs", "in_star_pbrs"),
         ),
         Experiment(
             "table-mnist",
@@ -301,7 +293,7 @@ EXPERIMENTS = {
             "table",
             ("mnist", *_REAL, "hapt"),
             ("source", "iabn", "pbrs", "iabn_rs", "note"),
-            labels=tuple(_AS_ABLATION.items()),
+            labels=AS_ABLATION,
         ),
         Experiment(
             "table-source",
@@ -312,6 +304,59 @@ EXPERIMENTS = {
         ),
         Experiment(
             "table-hapt", "Table HAPT: error on real streams by user", "domains", ("hapt",), METHOD_ROWS
+        ),
+        Experiment(
+            "table-filter",
+            "Beyond the paper: correlation as evidence",
+            "table",
+            ("cifar10", "cifar100", "imagenet", "mnist", *_REAL, "hapt"),
+            FILTER_ROWS,
+            _BOTH,
+        ),
+        Experiment(
+            "table-ptta",
+            "Practical protocol (PTTA): all domains in one correlated stream",
+            "domains",
+            ("cifar10", "cifar100"),
+            PROTOCOL_ROWS,
+            points=(Point("ptta"),),
+            labels=FORMS_OF_NOTE,
+        ),
+        Experiment(
+            "table-continual",
+            "Continual protocol: all domains in one stream, each shuffled",
+            "domains",
+            ("cifar10", "cifar100"),
+            PROTOCOL_ROWS,
+            points=(Point("continual"),),
+            labels=FORMS_OF_NOTE,
+        ),
+        Experiment(
+            "table-mixed",
+            "Mixed protocol: all domains at once",
+            "domains",
+            ("cifar10", "cifar100"),
+            PROTOCOL_ROWS,
+            points=(Point("mixed"), Point("mixed-correlated")),
+            labels=FORMS_OF_NOTE,
+        ),
+        Experiment(
+            "table-recurring",
+            "Recurring protocol: the practical stream twenty times over",
+            "visits",
+            ("cifar10", "cifar100"),
+            RECURRING_ROWS,
+            points=_RECURRING,
+            labels=FORMS_OF_NOTE,
+        ),
+        Experiment(
+            "figure-recurring",
+            "Recurring protocol: error by visit",
+            "visit curves",
+            ("cifar10", "cifar100"),
+            RECURRING_ROWS,
+            points=_RECURRING,
+            labels=FORMS_OF_NOTE,
         ),
         Experiment(
             "figure2", "Figure 2: i.i.d. against correlated streams", "bars", ("cifar10",), METHOD_ROWS, _BOTH

@@ -35,6 +35,7 @@ def plan(
     seeds: Sequence[int] = (0, 1, 2),
     domains: Sequence[str] = (),
     rows: Sequence[str] = (),
+    streams: Sequence[str] = (),
     samples: int | None = None,
     model: str | None = None,
     width: int | None = None,
@@ -49,6 +50,7 @@ def plan(
         seeds: One run of everything a seed.
         domains: Only these domains; all where none is named.
         rows: Only these rows; all where none is named.
+        streams: Only these streams, `correlated` or `iid`; all where none is named.
         samples: Only the first so many samples of each domain.
         model: Another backbone than the paper's.
         width: Another width than the published one.
@@ -65,6 +67,9 @@ def plan(
     for name in rows:
         if name not in known:
             raise ValueError(f"{experiment.id} has no row {name!r}; it has {', '.join(known)}")
+    for name in streams:
+        if name not in ("correlated", "iid"):
+            raise ValueError(f"unknown stream {name!r}; a table has correlated and iid ones")
     cells: list[Job] = []
     missing: list[str] = []
     for name in datasets or experiment.datasets:
@@ -82,7 +87,7 @@ def plan(
             "data_options": options(data_options),
         }
         chosen = _chosen(name, targets, domains, experiment)
-        cells += experiment.cells(name, chosen, seeds, rows or known, **fixed)
+        cells += experiment.cells(name, chosen, seeds, rows or known, streams or None, **fixed)
     if not cells:
         raise FileNotFoundError(missing[0] if missing else f"{experiment.id}: nothing to run")
     return Plan(list(dict.fromkeys(cells)), missing)

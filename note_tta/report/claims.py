@@ -8,7 +8,8 @@ from functools import partial
 from statistics import correlation
 from typing import Literal, NamedTuple
 
-from ..experiments.catalog import BASELINES, CORRELATED, METHOD_ROWS, TITLES, VARIANTS, Point
+from ..experiments.catalog import CORRELATED, TITLES, Point
+from ..experiments.variants import BASELINES, METHOD_ROWS, VARIANTS
 from .coverage import coverage_text, stream_title, usual
 from .markdown import number
 from .scores import Score, Scores, Setup

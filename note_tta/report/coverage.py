@@ -9,6 +9,15 @@ from typing import NamedTuple
 from ..data import DATASETS
 from ..experiments.catalog import CORRELATED
 
+_STREAMS = {
+    "iid": "Uniformly distributed (i.i.d.)",
+    "ptta": "Practical",
+    "recurring": "Recurring",
+    "continual": "Continual",
+    "mixed": "Mixed",
+    "mixed-correlated": "Mixed and correlated",
+}
+
 __all__ = ["Coverage", "comparable", "coverage_text", "domain_title", "stream_title", "usual"]
 
 
@@ -75,8 +84,8 @@ def stream_title(stream: str, dataset: str | None = None) -> str:
         >>> stream_title("correlated"), stream_title("correlated", "harth"), stream_title("iid")
         ('Temporally correlated', 'Real stream', 'Uniformly distributed (i.i.d.)')
     """
-    if stream == "iid":
-        return "Uniformly distributed (i.i.d.)"
+    if stream in _STREAMS:
+        return _STREAMS[stream]
     real = dataset is not None and CORRELATED.get(dataset) == "chronological"
     return "Real stream" if real else "Temporally correlated"
 

@@ -8,11 +8,12 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from ..experiments.catalog import TITLES, VARIANTS, Experiment, Point, stream_at
+from ..experiments.catalog import TITLES, Experiment, Point, stream_at
 from ..experiments.store import Record, cumulative_error, thinned
+from ..experiments.variants import VARIANTS
 from .coverage import coverage_text, domain_title, stream_title
 from .drawing import draw, error_axis, method_style, standalone, strip
-from .scores import Scores, Setup
+from .scores import Scores, Setup, visit_errors
 from .tables import Table, in_paper_order
 
 __all__ = ["Figure", "make_figures", "runs_of_stream"]
@@ -54,6 +55,8 @@ def make_figures(experiment: Experiment, scores: Scores, tables: list[Table]) ->
     setups = [s for dataset in experiment.datasets for s in scores.setups(dataset) if not s.data_options]
     if experiment.kind == "curves":
         return [figure for setup in setups for figure in _curves(experiment, scores, setup)]
+    if experiment.kind == "visit curves":
+        return [figure for setup in setups for figure in _visit_curves(experiment, scores, setup)]
     if experiment.kind == "mean curves":
         return [figure for setup in setups for figure in _mean_curves(experiment, scores, setup)]
     return []
@@ -196,6 +199,27 @@ def _curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[Figure
             Figure(f"{experiment.id}-{words}", f"{experiment.title} · {setup.title}, {name}", paint)
         )
     return figures
+
+
+def _visit_curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[Figure]:
+    """The error of each visit of a recurring stream, a line per row."""
+    (point,) = experiment.points
+    found = {row: scores.of(setup.row(row, point)) for row in experiment.rows}
+    lines = {row: visit_errors(score) for row, score in found.items() if score}
+    if not lines:
+        return []
+    words = "-".join([experiment.id, setup.dataset, *setup.label.replace(",", "").split()])
+    title = " · ".join(filter(None, [experiment.title, TITLES[setup.dataset], setup.label]))
+    return [Figure(words, title, partial(_visits, experiment, lines))]
+
+
+def _visits(experiment: Experiment, lines: Curves, figure: Any) -> None:
+    axes = figure.subplots()
+    for row, values in lines.items():
+        _line(axes, row, experiment.label(row), range(1, len(values) + 1), values, marker="o")
+    error_axis(axes, [value for values in lines.values() for value in values])
+    axes.set_xlabel("visit")
+    figure.legend(loc="outside upper left", ncols=4)
 
 
 def _mean_curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[Figure]:

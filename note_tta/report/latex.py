@@ -20,7 +20,8 @@ def latex(table: Table) -> str:
     """
     columns = len(table.columns)
     groups = [(name, len(list(part))) for name, part in groupby(column.group for column in table.columns)]
-    heads = [rf"\multicolumn{{3}}{{c}}{{{_tex(column.title)}}}" for column in table.columns]
+    names = [", ".join(filter(None, (column.title, column.run_text))) for column in table.columns]
+    heads = [rf"\multicolumn{{3}}{{c}}{{{_tex(name)}}}" for name in names]
     lines = [
         r"\begin{table}[t]",
         r"\centering",

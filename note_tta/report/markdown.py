@@ -47,7 +47,7 @@ def escaped(text: str) -> str:
 
 def markdown(table: Table) -> str:
     """A table in GitHub's Markdown, its title in bold above it and its footnotes below."""
-    heads = [c.title + (f"<br>{c.group}" if c.group else "") for c in table.columns]
+    heads = ["<br>".join(filter(None, (c.title, c.group, c.run_text))) for c in table.columns]
     lines = [f"**{escaped(table.title)}** · {table.caption}", "", "| Method | " + " | ".join(heads) + " |"]
     lines.append("|---|" + "---:|" * len(heads))
     for row, title in table.rows.items():

@@ -10,8 +10,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..evaluation import Result
-from ..experiments.catalog import EXPERIMENTS, TITLES, VARIANTS
+from ..experiments.catalog import EXPERIMENTS, TITLES
 from ..experiments.store import POINTS, thinned
+from ..experiments.variants import VARIANTS
 from .claims import CLAIMS, Claim
 from .coverage import coverage_text, domain_title, stream_title
 from .drawing import class_colour, method_style
@@ -20,7 +21,7 @@ from .markdown import difference, number
 from .tables import Table
 
 if TYPE_CHECKING:
-    from .build import Report
+    from .document import Report
 
 __all__ = ["Card", "Panel", "Section", "demo_page", "page", "report_page"]
 

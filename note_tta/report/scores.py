@@ -16,7 +16,7 @@ from ..experiments.store import Record
 from .coverage import Coverage
 from .paper_numbers import Number, paper_number
 
-__all__ = ["Other", "Score", "Scores", "Setup", "average"]
+__all__ = ["Other", "Score", "Scores", "Setup", "average", "visit_errors"]
 
 SOURCE_DOMAINS = ("train", "test")
 
@@ -135,6 +135,15 @@ class Scores:
         found = {Setup.of(row) for row in self._rows if row.stream.dataset == dataset}
         return sorted(found, key=lambda setup: (setup.label != "", repr(setup)))
 
+    def main_setup(self, dataset: str) -> Setup | None:
+        """The setup, of data opened as the paper has it, whose Source row covers most."""
+        found = {
+            setup: score
+            for setup in self.setups(dataset)
+            if not setup.data_options and (score := self.of(setup.row("source")))
+        }
+        return max(found, key=lambda setup: _completeness(found[setup]), default=None)
+
     def of(self, row: Cell, *, source: bool = False, over: Coverage | None = None) -> Score | None:
         """A row's score, from the most complete group of its results; None where there are none.
 
@@ -217,6 +226,12 @@ def _rows_of_experiments(setup: Setup) -> frozenset[Cell]:
         for variant in (*experiment.rows, *experiment.more)
         for point in experiment.points or [Point(stream) for stream in experiment.streams]
     )
+
+
+def visit_errors(score: Score) -> list[float]:
+    """Of a recurring stream, the error of each visit: the mean over domains and seeds."""
+    runs = [record.result["visits"][name] for name, found in score.records.items() for record in found]
+    return [fmean(errors) for errors in zip(*runs, strict=True)]
 
 
 def average(numbers: Sequence[Number | None]) -> Number | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from ..data import DATASETS
-from ..experiments.catalog import DELTA, EXPERIMENTS, METHOD_ROWS, TITLES, Experiment, Point
+from ..experiments.catalog import DELTA, EXPERIMENTS, TITLES, Experiment, Point
+from ..experiments.variants import METHOD_ROWS
 from .coverage import Coverage, comparable, coverage_text, domain_title, stream_title, usual
 from .paper_numbers import Number, paper_average
-from .scores import Score, Scores, Setup, average
+from .scores import Score, Scores, Setup, average, visit_errors
 
-__all__ = ["Column", "Entry", "Table", "in_paper_order", "make_tables"]
+__all__ = ["Column", "Entry", "Table", "in_paper_order", "make_tables", "mean_run"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Entry:
     note: int = 0
 
     @property
+    def known(self) -> bool:
+        """Whether there is anything to print."""
+        return self.ours is not None or self.paper is not None
+
+    @property
     def difference(self) -> float | None:
         """Ours less the paper's, of the printed digits."""
         if self.ours is None or self.paper is None:
@@ -51,12 +58,19 @@ class Column:
         entries: By row.
         group: The stream that the column stands under.
         dataset: What the numbers are of; empty for an average over datasets.
+        run: The mean length of a run of one class in its streams; None where it is not known.
     """
 
     title: str
     entries: dict[str, Entry]
     group: str = ""
     dataset: str = ""
+    run: float | None = None
+
+    @property
+    def run_text(self) -> str:
+        """The mean run length in words; empty where it is not known."""
+        return "" if self.run is None else f"runs of {self.run:.1f}"
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,7 @@ class Table:
         rows: Top to bottom, the name that this table gives to each variant.
         footnotes: What entries with a note are about.
         wide: One column per domain: a heat map is the better picture.
+        usual: Whether the data was opened as the paper opens it.
     """
 
     id: str
@@ -80,6 +95,7 @@ class Table:
     rows: dict[str, str]
     footnotes: tuple[str, ...] = ()
     wide: bool = False
+    usual: bool = True
 
     def entries(self, row: str) -> list[Entry]:
         """A row's entries, left to right."""
@@ -95,14 +111,14 @@ def make_tables(experiment: Experiment, scores: Scores) -> list[Table]:
         "source": _of_source,
         "bars": _by_dataset,
         "sweep": _by_point,
+        "visits": _by_visit,
     }
     if experiment.kind not in makers:
         return []
-    made = (makers[experiment.kind](experiment, scores, *group) for group in _groups(experiment, scores))
     return [
-        table
-        for tables in made
-        for table in tables
+        replace(table, usual=not any(setup.data_options for setup in setups.values()))
+        for label, setups in _groups(experiment, scores)
+        for table in makers[experiment.kind](experiment, scores, label, setups)
         if any(e.ours for c in table.columns for e in c.entries.values())
     ]
 
@@ -153,10 +169,12 @@ def _by_dataset(
         for name in names:
             setup = setups[name]
             scored = {row: scores.of(setup.row(row, Point(stream))) for row in own}
+            if not any(scored.values()):
+                continue
             entries = {row: _entry(score, setup.paper(stream, row)) for row, score in scored.items()}
-            found.append(Column(TITLES[name], entries, group, name))
+            found.append(Column(TITLES[name], entries, group, name, mean_run(scored.values())))
         columns += found
-        if len(names) > 1:
+        if len(found) == len(names) > 1:
             papers = {row: paper_average(names, stream, row) if known else None for row in own}
             means = {row: average([column.entries[row].ours for column in found]) for row in own}
             columns.append(Column("Avg", {row: Entry(means[row], papers[row]) for row in own}, group))
@@ -185,10 +203,11 @@ def _by_domain(
     """One column per domain and their average; a table per stream, and one more for the ablation."""
     for dataset, setup in setups.items():
         more = experiment.ablations_of(dataset)
-        for stream in experiment.streams_of(dataset):
+        for point in experiment.points_of(dataset):
+            stream = point.stream
             for rows in (experiment.rows, ("source", *more, "note") if more else ()):
                 wanted = [row for row in rows if experiment.has(row, stream)]
-                found = {row: scores.of(setup.row(row, Point(stream))) for row in wanted}
+                found = {row: scores.of(setup.row(row, point)) for row in wanted}
                 ablation = rows is not experiment.rows
                 own = [row for row in found if found[row] and (row in more or not ablation)]
                 if len(own) <= (0 if ablation else 1):
@@ -203,6 +222,7 @@ def _by_domain(
                         },
                         heading,
                         dataset,
+                        None if name else mean_run(found.values()),
                     )
                     for name in [*in_paper_order(dataset, found.values()), None]
                 ]
@@ -262,6 +282,50 @@ def _by_point(
             yield _table(experiment, label, columns, experiment.rows, TITLES[dataset], dataset)
 
 
+def _by_visit(
+    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
+) -> Iterator[Table]:
+    """Every fifth visit of a recurring stream, and the mean over all."""
+    for dataset, setup in setups.items():
+        (point,) = experiment.points
+        found = {row: scores.of(setup.row(row, point)) for row in experiment.rows}
+        if not any(found.values()):
+            continue
+        shown = [0, *range(4, point.visits, 5)]
+        columns = [
+            Column(
+                f"Visit {visit + 1}",
+                {
+                    row: Entry(_at_visit(score, visit), None, score.coverage)
+                    for row, score in found.items()
+                    if score
+                },
+                "",
+                dataset,
+            )
+            for visit in shown
+        ]
+        means = {row: _entry(score) for row, score in found.items()}
+        columns.append(Column("Avg", means, "", dataset, mean_run(found.values())))
+        yield _table(experiment, label, columns, experiment.rows, TITLES[dataset], dataset)
+
+
+def _at_visit(score: Score, visit: int) -> Number | None:
+    values = visit_errors(score)
+    return Number(values[visit]) if visit < len(values) else None
+
+
+def mean_run(scores: Iterable[Score | None]) -> float | None:
+    """The mean run length of the streams of the first row there is; rows of a column share their streams."""
+    for score in scores:
+        if score is not None:
+            lengths = [
+                record.result.get("mean_run_length") for found in score.records.values() for record in found
+            ]
+            return None if None in lengths else fmean(lengths)
+    return None
+
+
 def _table(
     experiment: Experiment,
     label: str,
@@ -283,6 +347,7 @@ def _table(
         suffix: What the id adds.
         wide: Whether there is one column per domain.
     """
+    rows = [row for row in rows if any(c.entries.get(row, Entry()).known for c in columns)]
     common: dict[str, Coverage] = {}
     for name in dict.fromkeys(column.dataset for column in columns if column.dataset):
         entries = [entry for column in columns if column.dataset == name for entry in column.entries.values()]

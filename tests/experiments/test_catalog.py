@@ -1,17 +1,11 @@
+import inspect
+
 import pytest
 
 from note_tta.data import DATASETS
-from note_tta.experiments.catalog import (
-    CORRELATED,
-    EXPERIMENTS,
-    TITLES,
-    VARIANTS,
-    Point,
-    Variant,
-    find,
-    template_for,
-)
+from note_tta.experiments.catalog import CORRELATED, EXPERIMENTS, TITLES, Point, find, template_for
 from note_tta.experiments.cell import Stream
+from note_tta.experiments.variants import VARIANTS, Variant
 from note_tta.methods import METHODS
 
 IDS = [
@@ -24,6 +18,12 @@ IDS = [
     "table-ablation",
     "table-source",
     "table-hapt",
+    "table-filter",
+    "table-ptta",
+    "table-continual",
+    "table-mixed",
+    "table-recurring",
+    "figure-recurring",
     "figure2",
     "figure4",
     "figure5a",
@@ -75,7 +75,8 @@ def test_tables_share_cells():
         ("iabn", "iabn", "source", {}, {}),
         ("pbrs", "bn", "note", {}, {}),
         ("iabn_rs", "iabn", "note", {"memory": "reservoir"}, {}),
-        ("in_pbrs", "iabn*", "note", {}, {"alpha": 0.0}),
+        ("in_pbrs", "in", "note", {}, {}),
+        ("in_star_pbrs", "iabn*", "note", {}, {"alpha": 0.0}),
         ("iabn_star", "iabn*", "source", {}, {}),
         ("iabn_star_pbrs", "iabn*", "note", {}, {}),
     ],
@@ -96,10 +97,58 @@ def test_ablations_are_constructions_of_the_same_parts(row, norm, method, option
         ("cotta", "imagenet", {"p_th": 0.1}),
         ("tent", "imagenet", {"optimizer": "sgd", "lr": 0.00025}),
         ("tent", "cifar10", {}),
+        ("eata", "cifar10", {"optimizer": "adam", "lr": 0.001, "redundancy": 0.4, "weight": 1.0}),
+        ("eta", "cifar100", {"optimizer": "adam", "lr": 0.001, "redundancy": 0.1}),
+        ("eta", "imagenet", {}),
+        ("sar", "cifar100", {"lr": 0.001}),
+        ("sotta", "cifar100", {"confidence": 0.66}),
     ],
 )
 def test_what_is_set_by_dataset(row, dataset, options):
     assert dict(template_for(dataset, row).method_options) == options
+
+
+@pytest.mark.parametrize("row", VARIANTS)
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "imagenet"])
+def test_every_option_of_a_row_is_one_its_method_takes(row, dataset):
+    cell = template_for(dataset, row)
+    inner = METHODS[cell.method.partition("+")[0]]
+    assert {name for name, _ in cell.method_options} <= {*inspect.signature(inner).parameters}
+
+
+def test_a_protocol_is_one_stream_through_all_domains():
+    made = cells("table-ptta", "cifar10", targets=["fog", "motion_blur"], seeds=[0, 1])
+    assert {cell.stream.domain for cell in made} == {"motion_blur+fog"}
+    assert {cell.stream.order for cell in made} == {"ptta"}
+    assert {cell.method for cell in made} >= {*METHODS} - {"note_iid"}
+    mixed = cells("table-mixed", "cifar10", targets=["fog", "motion_blur"])
+    assert {(cell.stream.order, cell.stream.domain) for cell in mixed} == {
+        ("mixed", "fog+motion_blur"),
+        ("mixed-correlated", "fog+motion_blur"),
+    }
+
+
+def test_a_recurring_stream_is_visited_twenty_times():
+    made = cells("table-recurring", "cifar10", targets=["fog"])
+    assert {cell.stream.visits for cell in made} == {20}
+    assert made == cells("figure-recurring", "cifar10", targets=["fog"])
+    forms = {(cell.norm, cell.method) for cell in made if cell.method == "note"}
+    assert forms == {("iabn", "note"), ("iabn*", "note"), ("bn", "note")}
+
+
+def test_streams_can_be_chosen():
+    assert {c.stream.order for c in cells("table1", "cifar10", streams=["correlated"])} == {"dirichlet"}
+    assert {c.stream.order for c in cells("table-filter", "cifar10", streams=["iid"])} == {"iid"}
+
+
+def test_the_filter_is_shown_around_source_and_around_note():
+    made = cells("table-filter", "hapt", targets=["a"])
+    assert {(cell.method, cell.norm) for cell in made} >= {
+        ("source", "bn"),
+        ("source+filter", "bn"),
+        ("note", "iabn"),
+        ("note+filter", "iabn"),
+    }
 
 
 def test_batch_size_is_notes_memory_and_interval():

@@ -8,7 +8,7 @@ import pytest
 
 from note_tta.data import DATASETS
 from note_tta.experiments.catalog import EXPERIMENTS
-from note_tta.experiments.cell import Cell
+from note_tta.experiments.cell import PROTOCOLS, Cell
 from note_tta.experiments.store import STRETCHES, Record
 from note_tta.report.paper_numbers import paper_number
 
@@ -45,6 +45,8 @@ def record(cell, error=None, length=200, classes=10) -> Record:
         ]
         result["wrong"] = [round(min(100.0, level) * samples / 100 / STRETCHES) for level in levels]
         result |= {"error": error, "seconds": 1.5}
+        if stream.order in PROTOCOLS:
+            result["visits"] = {name: [error] * stream.visits for name in stream.domain.split("+")}
     provenance = {
         "version": "0.1.0",
         "commit": "c0ffee",

@@ -25,12 +25,14 @@ def test_a_report_rebuilds_byte_for_byte(folder, tmp_path):
     first = contents(tmp_path / "a")
     assert first == contents(tmp_path / "b")
     assert len(first) == len(written)
-    assert {str(path) for path in first} >= {"index.html", "results.md", "tables.tex", "figures/figure2.svg"}
+    assert {str(path) for path in first} >= {
+        *("index.html", "results.md", "details.md", "tables.tex", "figures/figure2.svg")
+    }
 
 
 def test_the_document_has_claims_tables_figures_orders_and_origin(folder, tmp_path):
     build_report(folder, tmp_path)
-    text = (tmp_path / "results.md").read_text()
+    text = (tmp_path / "details.md").read_text()
     for heading in (
         "## The paper's claims",
         "### Table 1",
@@ -53,6 +55,33 @@ def test_a_person_s_notes_are_taken_in(fakes, tmp_path):
     assert "## Why KITTI differs\n\nThe rain is ours." in (tmp_path / "out" / "results.md").read_text()
 
 
+def test_the_numbers_of_notes_come_from_the_results(fakes, tmp_path):
+    store = Store(tmp_path / "results")
+    for cell in fakes.cells("table2", datasets=["kitti"], seeds=(0,), rows=["source", "note"]):
+        store.save(fakes.record(cell, 12.34 if cell.method == "source" else 11.0))
+    notes = tmp_path / "results" / "notes.md"
+    notes.write_text("Source {source@kitti}, NOTE {note@kitti}, runs of {run@kitti}.\n")
+    build_report(store.folder, tmp_path / "out")
+    assert "Source 12.3, NOTE 11.0, runs of 20.5." in (tmp_path / "out" / "results.md").read_text()
+    notes.write_text("{tent@kitti}")
+    with pytest.raises(ValueError, match=r"the notes ask for \{tent@kitti\}, and there is no such result"):
+        build_report(store.folder, tmp_path / "out")
+
+
+def test_an_earlier_version_is_shown_under_its_own_name(fakes, folder, tmp_path):
+    store = Store(tmp_path / "results")
+    for record in fakes.records("table2", datasets=["kitti"], seeds=(0,)):
+        record.provenance["version"] = "0.2.0"
+        store.save(record)
+    build_report(store.folder, tmp_path / "out", archive=folder)
+    page = (tmp_path / "out" / "results.md").read_text()
+    now, then = page.split("## From the archive of version 0.1.0")
+    assert "| CIFAR10-C (version 0.1.0) |" in now
+    assert "| Source | 12." in now
+    assert "**Table 1" not in now
+    assert "**Table 1" in then
+
+
 def test_runs_outside_the_experiments_are_told_too(fakes, tmp_path):
     from dataclasses import replace
 
@@ -63,7 +92,7 @@ def test_runs_outside_the_experiments_are_told_too(fakes, tmp_path):
         store.save(fakes.record(odd, 12.25))
     build_report(store.folder, tmp_path / "out")
     line = "kitti note on resnet50_imagenet (iabn), chronological, weight_decay=0.0005"
-    assert f"| {line} | 12.2 | 13.0 | seed 0 |" in (tmp_path / "out" / "results.md").read_text()
+    assert f"| {line} | 12.2 | 13.0 | seed 0 |" in (tmp_path / "out" / "details.md").read_text()
     assert f"<dt>{line}</dt><dd>12.2 %, seed 0</dd>" in (tmp_path / "out" / "index.html").read_text()
 
 
@@ -71,7 +100,7 @@ def test_every_image_of_the_document_is_there(folder, tmp_path):
     import re
 
     build_report(folder, tmp_path)
-    names = re.findall(r"\]\((figures/[^)]+)\)", (tmp_path / "results.md").read_text())
+    names = re.findall(r"\]\((figures/[^)]+)\)", (tmp_path / "details.md").read_text())
     assert names
     assert all((tmp_path / name).is_file() for name in names)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from note_tta.experiments.catalog import VARIANTS
+from note_tta.experiments.variants import VARIANTS
 from note_tta.report.claims import CLAIMS, check_claims, orderings
 from note_tta.report.scores import Scores
 

@@ -3,7 +3,7 @@ from statistics import fmean
 import pytest
 
 from note_tta.data.corruptions.names import CORRUPTIONS, MNIST_CORRUPTIONS
-from note_tta.experiments.catalog import VARIANTS
+from note_tta.experiments.variants import VARIANTS
 from note_tta.report.paper_numbers import Number, paper_average, paper_number
 
 METHODS = ["source", "bn_stats", "onda", "pl", "tent", "lame", "cotta", "note"]

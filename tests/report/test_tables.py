@@ -13,11 +13,23 @@ METHODS = ["Source", "BN Stats", "ONDA", "PL", "TENT", "LAME", "CoTTA", "NOTE"]
 CORRUPTED = ["CIFAR10-C", "CIFAR100-C", "ImageNet-C", "Avg"]
 CIFARS = ["CIFAR10-C", "CIFAR100-C", "Avg"]
 
+PROTOCOL = [
+    *METHODS[:-1],
+    *("RoTTA", "SoTTA", "UnMix-TNS", "ETA", "EATA", "RDumb", "SAR", "ROID", "PeTTA"),
+    *(
+        "NOTE",
+        "NOTE, IABN swapped in",
+        "NOTE, BatchNorm only",
+        "Source + filter (ours)",
+        "NOTE + filter (ours)",
+    ),
+]
+
 LAYOUT = {
     "table1": ([*METHODS, "NOTE*"], CORRUPTED * 2),
     "table2": (METHODS, ["KITTI", "HARTH", "ExtraSensory", "Avg"]),
     "table3": (["Source", "IABN", "PBRS", "IABN+RS", "IABN+PBRS", "IN+PBRS"], CIFARS * 2),
-    "table-iabn-star": (["Source", "IABN*", "IABN", "IABN*+PBRS", "IABN+PBRS"], CIFARS * 2),
+    "table-iabn-star": (["Source", "IABN*", "IABN", "IABN*+PBRS", "IN*+PBRS", "IABN+PBRS"], CIFARS * 2),
     "table-mnist-correlated": (METHODS, ["Shot", "Scale", "Canny edges", "Avg"]),
     "table-mnist-iid": ([*METHODS, "NOTE*"], ["Shot", "Scale", "Canny edges", "Avg"]),
     "table-domains-cifar10-correlated": (METHODS, ["Gaussian", "Fog", "JPEG", "Avg"]),
@@ -30,6 +42,15 @@ LAYOUT = {
     ),
     "table-hapt-correlated": (METHODS, ["user22", "user23", "Avg"]),
     "table-source-kitti": (["Source", "IABN"], ["Source domain", "rain", "Avg"]),
+    "table-ptta-cifar10-ptta": (PROTOCOL, ["Gaussian", "Fog", "JPEG", "Avg"]),
+    "table-mixed-cifar10-mixed-correlated": (PROTOCOL, ["Gaussian", "Fog", "JPEG", "Avg"]),
+    "table-recurring-cifar10": (
+        [
+            *("Source", "LAME", "RoTTA", "SoTTA", "UnMix-TNS", "RDumb", "PeTTA", "NOTE"),
+            *("NOTE, IABN swapped in", "NOTE, BatchNorm only", "NOTE + filter (ours)"),
+        ],
+        ["Visit 1", "Visit 5", "Visit 10", "Visit 15", "Visit 20", "Avg"],
+    ),
     "figure2": (METHODS, ["CIFAR10-C", "CIFAR10-C"]),
     "figure5a-cifar10": (METHODS, ["0.001", "0.01", "0.1", "1", "10", "uniform"]),
     "figure5b-cifar10": (METHODS, ["16", "32", "64", "128", "256", "512"]),

@@ -1,0 +1,107 @@
+"""The rows of tables: which method, on which source model, with what that differs from the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..names import METHOD_HOMES
+from .cell import options
+
+__all__ = [
+    "ABLATION_ROWS",
+    "AS_ABLATION",
+    "BASELINES",
+    "DATASET_OPTIONS",
+    "FILTER_ROWS",
+    "FORMS_OF_NOTE",
+    "METHOD_ROWS",
+    "PROTOCOL_ROWS",
+    "RECURRING_ROWS",
+    "VARIANTS",
+    "Variant",
+]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of a table: a method, the source model it starts from, and what differs from the defaults.
+
+    Attributes:
+        method: A name that `find_method` takes.
+        called: What tables call it, where that is not the method's title.
+        trained_with: The source model's norm layers, where they are not those that the method's class names.
+        method_options: Keywords of the method.
+        norm_options: `alpha` and `correction` of the IABN layers.
+    """
+
+    method: str
+    called: str = ""
+    trained_with: str = ""
+    method_options: tuple[tuple[str, Any], ...] = ()
+    norm_options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What tables call it."""
+        from ..methods import method_title
+
+        return self.called or method_title(self.method)
+
+    @property
+    def norm(self) -> str:
+        """The norm layers of its source model."""
+        from ..methods import METHODS
+
+        return self.trained_with or METHODS[self.method.partition("+")[0]].trained_with
+
+
+VARIANTS = {name: Variant(name) for name in METHOD_HOMES} | {
+    "iabn": Variant("source", "IABN", "iabn"),
+    "pbrs": Variant("note", "PBRS", "bn"),
+    "iabn_rs": Variant("note", "IABN+RS", method_options=options(memory="reservoir")),
+    "in_pbrs": Variant("note", "IN+PBRS", "in"),
+    "in_star_pbrs": Variant("note", "IN*+PBRS", "iabn*", norm_options=options(alpha=0.0)),
+    "iabn_star": Variant("source", "IABN*", "iabn*"),
+    "iabn_star_pbrs": Variant("note", "IABN*+PBRS", "iabn*"),
+    "source+filter": Variant("source+filter", "Source + filter (ours)"),
+    "note+filter": Variant("note+filter", "NOTE + filter (ours)"),
+}
+"""Every row of every table, by name: the methods, the paper's ablations, and what is ours."""
+
+BASELINES = ("source", "bn_stats", "onda", "pl", "tent", "lame", "cotta")
+METHOD_ROWS = (*BASELINES, "note")
+ABLATION_ROWS = ("source", "iabn", "pbrs", "iabn_rs", "note", "in_pbrs")
+
+FILTER_ROWS = ("source", "source+filter", "lame", "note", "note+filter")
+_SINCE = tuple(name for name in METHOD_HOMES if name not in (*METHOD_ROWS, "note_iid"))
+PROTOCOL_ROWS = (*BASELINES, *_SINCE, "note", "iabn_star_pbrs", "pbrs", "source+filter", "note+filter")
+RECURRING_ROWS = (
+    *("source", "lame", "rotta", "sotta", "unmix_tns", "rdumb", "petta"),
+    *("note", "iabn_star_pbrs", "pbrs", "note+filter"),
+)
+
+AS_ABLATION = (("note", "IABN+PBRS"),)
+FORMS_OF_NOTE = (("iabn_star_pbrs", "NOTE, IABN swapped in"), ("pbrs", "NOTE, BatchNorm only"))
+
+_ADAM = {"optimizer": "adam", "lr": 0.001}
+
+# What papers (where they are silent, their authors' code) set by dataset and the methods' defaults are not.
+DATASET_OPTIONS: dict[tuple[str, str], Mapping[str, Any]] = {
+    ("cotta", "cifar100"): {"p_th": 0.72},
+    ("cotta", "imagenet"): {"p_th": 0.1},
+    ("cotta", "kitti"): {"p_th": 0.55},
+    ("tent", "imagenet"): {"optimizer": "sgd", "lr": 0.00025},
+    ("sotta", "cifar100"): {"confidence": 0.66},
+    ("sotta", "imagenet"): {"confidence": 0.33},
+    ("eta", "cifar10"): {**_ADAM, "redundancy": 0.4},
+    ("eta", "cifar100"): {**_ADAM, "redundancy": 0.1},
+    ("eata", "cifar10"): {**_ADAM, "redundancy": 0.4, "weight": 1.0},
+    ("eata", "cifar100"): {**_ADAM, "redundancy": 0.1, "weight": 1.0},
+    ("sar", "cifar10"): {"lr": 0.001},
+    ("sar", "cifar100"): {"lr": 0.001},
+    ("roid", "cifar10"): _ADAM,
+    ("roid", "cifar100"): _ADAM,
+    ("petta", "imagenet"): {"loss": "ce"},
+}
