@@ -34,7 +34,8 @@ def cells_of(published, monkeypatch):
     """What a command would run where the data of the published results is."""
 
     def open_dataset(name, root=None, **options):
-        there = {stream.domain for stream in map(stream_of, published) if stream.dataset == name}
+        streams = [stream for stream in map(stream_of, published) if stream.dataset == name]
+        there = {domain for stream in streams for domain in stream.domain.split("+")}
         targets = [*CORRUPTIONS, *sorted(there - set(CORRUPTIONS))]
         targets = tuple(domain for domain in targets if domain in there)
         return Dataset(name, name, ("a", "b"), (3, 8, 8), targets, CORRELATED[name], dict.fromkeys(targets))

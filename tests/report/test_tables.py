@@ -15,7 +15,7 @@ CIFARS = ["CIFAR10-C", "CIFAR100-C", "Avg"]
 
 PROTOCOL = [
     *METHODS[:-1],
-    *("RoTTA", "SoTTA", "UnMix-TNS", "ETA", "EATA", "RDumb", "SAR", "ROID", "PeTTA"),
+    *("RoTTA", "SoTTA", "ETA", "EATA", "RDumb", "SAR", "UnMix-TNS", "ROID", "PeTTA"),
     *(
         "NOTE",
         "NOTE, IABN swapped in",
