@@ -45,8 +45,9 @@ def table(folder: Path, link: str = "docs/results.md") -> str:
             cells = " | ".join(column.get(row, NONE) for column in columns)
             lines.append(f"| {VARIANTS[row].title} | {cells} |")
     legend = (
-        f"Error in percent on streams in which a class lasts for so many samples; **lowest** of a column; {WORSE} worse "
-        f"than Source, the model left alone. [What each column is over, all methods, the paper's numbers]({link})."
+        f"Error in percent on streams in which a class lasts for so many samples; **lowest** of a column; {WORSE} "
+        "worse than Source, the model left alone. "
+        f"[What each column is over, all methods, the paper's numbers]({link})."
     )
     return "\n".join([*lines, "", legend])
 

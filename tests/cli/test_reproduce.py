@@ -80,7 +80,10 @@ def test_a_table_is_run_and_printed_beside_the_papers(call, hapt, capsys):
     captured = capsys.readouterr()
     assert "8 cells, 0 done before, 8 to run" in captured.err
     assert "first 40 samples of each domain, 2 of 9 domains (user22, user23), seeds 0, 1" in captured.out
-    assert "| Method | user22<br>Real stream | user23<br>Real stream | Avg<br>Real stream<br>runs of " in captured.out
+    assert (
+        "| Method | user22<br>Real stream | user23<br>Real stream | Avg<br>Real stream<br>runs of "
+        in captured.out
+    )
     assert call(*command, "--results", "out") == 0
     assert "8 cells, 8 done before, 0 to run" in capsys.readouterr().err
 
