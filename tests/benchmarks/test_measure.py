@@ -7,7 +7,7 @@ from torch import nn
 
 import note_tta as tta
 from benchmarks import __main__ as script
-from benchmarks import adaptation, layers
+from benchmarks import adaptation, latency, layers
 from benchmarks.baselines import Arithmetic, PlainIABN2d, ResearchLoop, plain_iabn
 from benchmarks.measure import Figure, quartiles, ratio_figure, take_turns
 
@@ -79,8 +79,17 @@ def test_the_script_writes_its_figures_and_fails_on_a_missed_bar(monkeypatch, tm
         layers, "figures", lambda repeats: [Figure("speed of light", value, 0.9, 2.1, bar=1.5)]
     )
     monkeypatch.setattr(adaptation, "figures", lambda repeats, samples: [])
+    monkeypatch.setattr(latency, "figures", lambda frames: [])
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--out", str(tmp_path / "new" / "speed.json")])
     assert script.main() == code
     output = capsys.readouterr().out
     assert "speed of light" in output and ("missed" in output) == bool(code)
     assert f'"kept": {"false" if code else "true"}' in (tmp_path / "new" / "speed.json").read_text()
+
+
+def test_every_call_but_the_warm_ones_is_timed(monkeypatch):
+    monkeypatch.setattr(latency, "WARM", 3)
+    calls = []
+    assert len(latency._calls(lambda x: calls.append(x.shape), 5)) == 5
+    assert calls == [(1, 3, 32, 32)] * 8
+    assert latency._percentile([3.0, 1.0, 2.0], 50) == 2.0 and latency._percentile([3.0, 1.0, 2.0], 99) == 3.0
