@@ -54,6 +54,7 @@ HOMES = {
     "checkpoint": ("load_state", "load_weights", "save_state"),
     "checks": ("check_method",),
     "filter": ("TemporalFilter",),
+    "fleet": ("Fleet",),
 }
 """The other names, by their module."""
 

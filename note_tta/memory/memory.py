@@ -77,6 +77,11 @@ class Memory(ABC):
         return list(self._labels)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the samples as they were given."""
+        return self._dtype
+
+    @property
     def sample_shape(self) -> tuple[int, ...] | None:
         """The shape of the samples held, or None where there are none."""
         return None if self._samples is None else tuple(self._samples.shape[1:])

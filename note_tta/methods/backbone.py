@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,7 +26,7 @@ from .norm import (
 SAMPLED_VALUES = 1024
 """How many values of each tensor enter the fingerprint: enough to tell any two trainings apart."""
 
-Tensors = dict[str, Tensor]
+Tensors = Mapping[str, Tensor]
 Output = str | int | Callable[[Any], Tensor] | None
 
 
@@ -135,7 +136,7 @@ class Backbone:
             self._fingerprint = digest.hexdigest()[:16]
         return self._fingerprint
 
-    @property
+    @functools.cached_property
     def layers(self) -> dict[str, str]:
         """What kind of layer each is that adapts, by name: `IABN2d(alpha=4, correction=0)`."""
         return describe_layers(self.module, self.source)

@@ -44,7 +44,7 @@ class BatchMethod(Method):
         check_rate("lr", lr)
         if optimizer not in ("adam", "sgd"):
             raise ValueError(f"optimizer must be 'adam' or 'sgd', got {optimizer!r}")
-        super().__init__(model, lambda module: adapts(module) | components(module), output=output)
+        super().__init__(model, lambda module: {**adapts(module), **components(module)}, output=output)
         self.lr, self.optimizer, self.adapts = lr, optimizer, adapts
         learned = [(name, t) for name, t in self.tensors.items() if isinstance(t, nn.Parameter)]
         self.descent = self.part("optimizer", Descent(self.make_optimizer, learned))
@@ -95,11 +95,10 @@ class BatchMethod(Method):
 
     def take_over(self, draft: Draft) -> bool:
         """Let what was worked out take effect, or count it as rejected where it is not finite."""
-        value = Value(draft.tensors, draft.moments())
+        value = draft.value()
         if not value.is_finite():
             self.counters["rejected_updates"] += 1
             return False
-        value = value.clone()
         copy_all(self.tensors, value.tensors)
         self.descent.moments = value.moments
         self.counters["updates"] += 1

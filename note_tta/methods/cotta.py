@@ -76,11 +76,11 @@ class CoTTA(BatchMethod):
         logits = self.all_finite(draft.predict(x))
         answer = self.all_finite(self._teach(x))
         draft.step(soft_cross_entropy(answer, logits))
-        value = Value(draft.tensors, draft.moments())
+        value = draft.value()
         if not value.is_finite():
             self.counters["rejected_updates"] += 1
             return answer
-        self._follow_and_restore(value.clone())
+        self._follow_and_restore(value)
         self.counters["updates"] += 1
         return answer
 
@@ -95,11 +95,11 @@ class CoTTA(BatchMethod):
 
     @torch.no_grad()
     def _follow_and_restore(self, value: Value) -> None:
-        teacher = {}
+        teacher, restored = {}, {}
         for name, student in value.tensors.items():
             teacher[name] = self.tensors[name].lerp(student, 1 - self.ema)
             back = torch.rand(student.shape, generator=self.generator) < self.restore
-            value.tensors[name] = torch.where(back.to(student.device), self.backbone.source[name], student)
+            restored[name] = torch.where(back.to(student.device), self.backbone.source[name], student)
         copy_all(self.tensors, teacher)
-        copy_all(self.student.tensors, value.tensors)
+        copy_all(self.student.tensors, restored)
         self.descent.moments = value.moments

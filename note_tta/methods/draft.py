@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -10,8 +11,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from . import states
-from .backbone import Backbone, Tensors
+from .backbone import Backbone
 from .norm import batch_norms, hold_statistics, move_statistics, norm_layers
+from .packed import Layout, Packed
 from .states import Moments
 
 HALF_PRECISION_SCALE = 1024.0
@@ -21,13 +23,12 @@ HALF_PRECISION_SCALE = 1024.0
 class Value(NamedTuple):
     """What an update reads and makes: the adapting tensors and the optimizer's memory of past steps."""
 
-    tensors: Tensors
+    tensors: Mapping[str, Tensor]
     moments: Moments
 
-    def clone(self) -> Value:
-        """The same value in tensors of its own."""
-        moments = {index: _clone_all(own) for index, own in self.moments.items()}
-        return Value({name: tensor.detach().clone() for name, tensor in self.tensors.items()}, moments)
+    def clone(self, tensors: Layout | None = None, moments: Layout | None = None) -> Value:
+        """The same value in buffers of its own, with these layouts where they fit."""
+        return Value(Packed.of(self.tensors, tensors), Packed.of(self.moments, moments))
 
     def is_finite(self) -> bool:
         """Whether every number in it is finite."""
@@ -52,17 +53,19 @@ class Descent:
         self.moments: Moments = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The memory, by the position of the tensor."""
-        return {"moments": {index: _clone_all(own) for index, own in self.moments.items()}}
+        """The memory, by the position of the tensor; an update puts another in its place and leaves it as it is."""
+        return {"moments": self.moments}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a memory that this optimizer could have made itself."""
-        self.check(state["moments"])
-        self.moments = state["moments"]
+        moments = state["moments"]
+        self.check(moments)
+        self.moments = moments if isinstance(moments, Packed) else Packed.of(moments)
 
     def check(self, moments: Any) -> None:
         """Refuse a memory that would make the next step fail."""
-        states.check_moments(moments, self._after_a_step() if moments else {})
+        if not isinstance(moments, Packed):  # packed ones were made by an update, or looked at before
+            states.check_moments(moments, self._after_a_step() if moments else {})
 
     def _after_a_step(self) -> Moments:
         """What the optimizer remembers after a step, whatever optimizer it is."""
@@ -72,6 +75,11 @@ class Descent:
             tensor.grad = torch.zeros_like(tensor)
         optimizer.step()
         return {index: dict(optimizer.state[tensor]) for index, tensor in enumerate(tensors)}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Descent:
+        twin = copy.copy(self)  # the shapes are shared: they never change
+        twin.make = copy.deepcopy(self.make, memo)
+        return twin
 
 
 class Draft:
@@ -107,10 +115,13 @@ class Draft:
         self.pieces = (2 if self.optimizer is not None else 1) * len(hooked)
         for layer in hooked:
             layer.register_forward_hook(self._after_layer)
+        self._layouts: tuple[Layout | None, Layout | None] = (None, None)
 
     def load(self, value: Value) -> None:
         """Start from a value, of which nothing is changed."""
         copy_all(self.tensors, value.tensors)
+        if isinstance(value.tensors, Packed) and isinstance(value.moments, Packed):
+            self._layouts = value.tensors.layout, value.moments.layout
         if self.optimizer is not None:
             self.optimizer.state.clear()
             for index, own in value.moments.items():
@@ -121,8 +132,10 @@ class Draft:
                 }
 
     def value(self) -> Value:
-        """What was worked out, in tensors of its own."""
-        return Value(self.tensors, self.moments()).clone()
+        """What was worked out, in buffers of its own."""
+        value = Value(self.tensors, self.moments()).clone(*self._layouts)
+        self._layouts = value.tensors.layout, value.moments.layout  # type: ignore[attr-defined]
+        return value
 
     def moments(self) -> Moments:
         """The optimizer's memory of past steps, by the position of the tensor."""
@@ -177,13 +190,17 @@ class Draft:
         self.optimizer.step()
 
 
-def copy_all(into: Tensors, values: Tensors) -> None:
+def copy_all(into: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """Copy values into tensors in one call, which no interrupt can split."""
+    if isinstance(into, Packed) and isinstance(values, Packed) and into.layout is values.layout:
+        with torch.no_grad():
+            torch._foreach_copy_(into.buffers, values.buffers)
+        return
     names = list(into)
     if names:
         with torch.no_grad():
             torch._foreach_copy_([into[name] for name in names], [values[name] for name in names])
 
 
-def _clone_all(own: dict[str, Any]) -> dict[str, Any]:
+def _clone_all(own: Mapping[str, Any]) -> dict[str, Any]:
     return {key: v.detach().clone() if isinstance(v, Tensor) else v for key, v in own.items()}

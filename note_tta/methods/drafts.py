@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from torch import Tensor
 
-from .backbone import Tensors
 from .draft import Draft, Value
-from .states import Moments
 
 
 class Drafts:
@@ -46,8 +45,8 @@ class Drafts:
 
     def value(self) -> Value:
         """What was worked out, in tensors of its own."""
-        tensors: Tensors = {}
-        moments: Moments = {}
+        tensors: dict[str, Tensor] = {}
+        moments: dict[int, Mapping[str, Any]] = {}
         for prefix, draft in self._by_prefix():
             tensors |= prefixed(prefix, draft.tensors)
             moments |= draft.moments()
@@ -58,6 +57,6 @@ class Drafts:
             yield (f"{name}/" if index else ""), draft
 
 
-def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Tensors:
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors under longer names."""
     return {prefix + name: tensor for name, tensor in tensors.items()}

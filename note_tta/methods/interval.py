@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from ..memory import Memory
 from .backbone import Backbone, Output, Tensors
-from .delay import EXECUTORS, Pending
+from .delay import EXECUTORS, Pending, Workshop
 from .draft import Descent, Draft, Value, copy_all
 from .method import Method
 from .norm import batch_norms
@@ -117,6 +117,7 @@ class IntervalMethod(Method):
         self.schedule = self.part("schedule", Schedule())
         learned = [(name, t) for name, t in self.tensors.items() if isinstance(t, nn.Parameter)]
         self.descent = self.part("optimizer", Descent(self.make_optimizer, learned))
+        self.workshop = Workshop()
         self.waits = 0.0
         self._unlearned_in_a_row = 0
         self._rejected_updates_in_a_row = 0
@@ -175,11 +176,17 @@ class IntervalMethod(Method):
         pending = self.schedule.pending
         return room if pending is None else min(room, pending.countdown)
 
+    @property
+    def busy(self) -> bool:
+        """Whether an update is being worked out, so that who asks for the state has to wait."""
+        return self.schedule.pending is not None and not self.schedule.pending.done
+
     def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The logits of samples, and for each whether it is near enough to be learned from."""
-        look = self.made("reach", self._make_reach)
-        answers: tuple[Tensor, Tensor] = look(self.predict, x)
-        return answers
+        reach: Reach | None = self.made("reach", self._make_reach)
+        if reach is None or math.isinf(self.reach):
+            return self.predict(x), torch.ones(len(x), dtype=torch.bool, device=x.device)
+        return reach.look(self.predict, x, self.reach)
 
     def receive(self, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
         """Store and count samples that were answered; read an update, or let one take effect, where it is due.
@@ -223,11 +230,9 @@ class IntervalMethod(Method):
             return
         x = self.batch().to(self.backbone.device, self.backbone.dtype)
         before = Value(self.changing(), self.descent.moments).clone()
-        draft = self.made("draft", self.make_draft)
-        job = partial(self._work_out, draft, before, x, self.context(), _autocast_settings(x.device.type))
+        job = partial(self._work_out, before, x, self.context(), _autocast_settings(x.device.type))
         try:
-            executor = self.executor if self.delay else None
-            self.schedule.pending = Pending(job, self.delay, executor, draft.pieces)
+            self.schedule.pending = self.workshop.start(self, job, self.delay)
         except BaseException:
             self.counters["rejected_updates"] += 1
             raise
@@ -236,11 +241,11 @@ class IntervalMethod(Method):
 
     def _work_out(
         self,
-        draft: Any,
         before: Value,
         x: Tensor,
         context: tuple[Any, ...],
         autocast: dict[str, Any] | None,
+        draft: Any,
         piece_done: Callable[[], None],
     ) -> Value | None:
         """What an update makes of a value; None where it is not finite."""
@@ -298,11 +303,9 @@ class IntervalMethod(Method):
                 "nothing is learned. A smaller lr or a wider dtype may help",
             )
 
-    def _make_reach(self) -> Callable[..., tuple[Tensor, Tensor]]:
+    def _make_reach(self) -> Reach | None:
         module = self.made("answering", self.answering_module)
-        if not batch_norms(module) or math.isinf(self.reach):
-            return _all_near
-        return Reach(module, self.backbone.module, self.reach).look
+        return Reach(module, self.backbone.module) if batch_norms(module) else None
 
     def _finish(self) -> None:
         if self.schedule.pending is not None:
@@ -312,7 +315,17 @@ class IntervalMethod(Method):
         if self.schedule.pending is not None:
             self.schedule.pending.cancel()
             self.schedule.pending = None
-            self._made.pop("draft", None)  # the thread may still be at work on it
+            self.workshop.clear()
+
+    def _take_settings(self, settings: dict[str, Any]) -> None:
+        super()._take_settings(settings)
+        self.workshop.clear()
+
+    def to(self, device: torch.device | str) -> Method:
+        """Move the method to a device; see `Method`."""
+        super().to(device)
+        self.workshop.clear()
+        return self
 
     def _load(self, state: dict[str, Any]) -> None:
         super()._load(state)
@@ -321,8 +334,8 @@ class IntervalMethod(Method):
             raise ValueError(f"it is {schedule.progress!r:.40} samples into an interval of {self.interval}")
         if schedule.pending is not None:
             self._check_pending(schedule.pending)
-        if len(self.memory) and not self.memory.inputs().is_floating_point():
-            raise ValueError(f"its memory holds samples of {self.memory.inputs().dtype}")
+        if not self.memory.dtype.is_floating_point:
+            raise ValueError(f"its memory holds samples of {self.memory.dtype}")
 
     def _check_pending(self, pending: Pending) -> None:
         if type(pending.countdown) is not int or not 0 < pending.countdown <= self.delay:
@@ -336,10 +349,6 @@ class IntervalMethod(Method):
         ):
             raise ValueError("its pending update is of another model")
         self.descent.check(value.moments)
-
-
-def _all_near(predict: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    return predict(x), torch.ones(len(x), dtype=torch.bool, device=x.device)
 
 
 def _autocast_settings(device: str) -> dict[str, Any] | None:

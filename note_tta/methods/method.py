@@ -19,6 +19,7 @@ from . import states
 from .backbone import Backbone, NonFiniteLogits, Output, Tensors, own_tensors
 from .draft import copy_all
 from .norm import nothing
+from .packed import Packed, plain
 from .random import Randomness
 
 COUNTERS = (
@@ -92,9 +93,10 @@ class Method(ABC):
     ) -> None:
         self.backbone = model if isinstance(model, Backbone) else Backbone(model, adapts, output)
         self.output = self.backbone.output
-        self.tensors = self.backbone.clone_source()
+        self.tensors: Tensors = self.backbone.clone_source()
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.paused = False
+        self.label = ""
         self._parts: dict[str, Part] = {}
         self._at_start: dict[str, dict[str, Any]] = {}
         self._settings_at_start: dict[str, Any] | None = None
@@ -198,9 +200,8 @@ class Method(ABC):
         """A second stream from this state on: it shares the backbone and nothing else."""
         with self._lock, torch.inference_mode(False):
             self._finish()
-            return copy.deepcopy(
-                self, {id(self.backbone): self.backbone, id(self._warned): set(self._warned)}
-            )
+            shared = (self.backbone, self._at_start, self._settings_at_start)  # none of them ever changes
+            return copy.deepcopy(self, {id(thing): thing for thing in shared})
 
     def to(self, device: torch.device | str) -> Method:
         """Move the method to a device, where it has copies of the frozen tensors too; returns it."""
@@ -240,18 +241,22 @@ class Method(ABC):
     def state_dict(self) -> dict[str, Any]:
         """All that decides what comes next, as tensors and plain values (`weights_only` loading reads it)."""
         with self._lock, torch.inference_mode(False):
-            self._finish()
-            return {
-                "version": states.VERSION,
-                "method": type(self).__name__,
-                "settings": self.settings(),
-                "fingerprint": self.backbone.fingerprint,
-                "layers": self.backbone.layers,
-                "model": {name: tensor.detach().clone() for name, tensor in self.tensors.items()},
-                "parts": {name: copy.deepcopy(part.state_dict()) for name, part in self._parts.items()},
-                "counters": dict(self.counters),
-                "paused": self.paused,
-            }
+            return plain(self.live_state())  # type: ignore[no-any-return]
+
+    def live_state(self) -> dict[str, Any]:
+        """The state in the method's very tensors, for who copies or writes it at once."""
+        self._finish()
+        return {
+            "version": states.VERSION,
+            "method": type(self).__name__,
+            "settings": self.settings(),
+            "fingerprint": self.backbone.fingerprint,
+            "layers": self.backbone.layers,
+            "model": self.tensors,
+            "parts": {name: part.state_dict() for name, part in self._parts.items()},
+            "counters": self.counters,
+            "paused": self.paused,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state as the method that saved it would.
@@ -271,13 +276,19 @@ class Method(ABC):
                 if state["settings"] != settings:
                     self._check_settings(state["settings"])
                     twin._take_settings(state["settings"])
-                twin._load(state)
+                twin._load(copy.deepcopy(state))
             except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
                 raise ValueError(f"not a state of {type(self).__name__}: {error}") from error
             self._cancel()
             if self._settings_at_start is None:
                 self._settings_at_start = settings
             self._adopt(twin)
+
+    def continue_from(self, state: dict[str, Any]) -> None:
+        """Take over a `live_state` that was written and read again: it needs no second look and has no other owner."""
+        if state["settings"] != self.settings():
+            self._take_settings(state["settings"])
+        self._load(state)
 
     def settings(self) -> dict[str, Any]:
         """The plain values that the method was made with, by keyword."""
@@ -287,7 +298,7 @@ class Method(ABC):
         """Warn once per method for each kind of trouble."""
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{self.label}: {message}" if self.label else message, RuntimeWarning, stacklevel=3)
 
     def checked(self, x: Tensor) -> Tensor:
         """`x` as the model takes it; refused where it is not a batch of floating-point samples."""
@@ -384,10 +395,10 @@ class Method(ABC):
         ]
 
     def _load(self, state: dict[str, Any]) -> None:
-        """Take over a checked state; may fail half-way, so it is called on a fork."""
+        """Take over a checked state that nobody else has; may fail half-way, so it is called on a fork."""
         copy_all(self.tensors, state["model"])
         for name, part in self._parts.items():
-            part.load_state_dict(copy.deepcopy(state["parts"][name]))
+            part.load_state_dict(state["parts"][name])
         self.counters.update({name: int(state["counters"][name]) for name in COUNTERS})
         self.paused = bool(state["paused"])
 
@@ -396,16 +407,8 @@ class Method(ABC):
         copy_all(self.tensors, twin.tensors)
         for name, part in self._parts.items():
             part.load_state_dict(twin._parts[name].state_dict())
-        kept = {
-            "tensors",
-            "_parts",
-            "_at_start",
-            "_lock",
-            "_made",
-            "_settings_at_start",
-            "_warned",
-            "counters",
-        }
+        kept = {"tensors", "_parts", "_at_start", "_lock", "_made", "_settings_at_start", "counters"}
+        kept |= {"label", "workshop", "_warned"}
         parts = {id(part) for part in twin._parts.values()}
         for name, value in vars(twin).items():
             if name not in kept and id(value) not in parts:
@@ -435,7 +438,8 @@ class Method(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.RLock(), _made={})
-        self.tensors = own_tensors(self.tensors)  # torch shares what it sends to another process
+        own = self.tensors.clone() if isinstance(self.tensors, Packed) else own_tensors(self.tensors)
+        self.tensors = own  # torch shares what it sends to another process
 
 
 def finite_rows(x: Tensor) -> Tensor | None:

@@ -28,29 +28,38 @@ class Reach:
     Args:
         module: The module that answers; it gets hooks.
         source: A module of the same structure with the source's statistics.
-        limit: The bound; infinity lets everything through.
     """
 
-    def __init__(self, module: nn.Module, source: nn.Module, limit: float) -> None:
-        self._bounds = {name: limit * source_extent(layer) for name, layer in batch_norms(source).items()}
+    def __init__(self, module: nn.Module, source: nn.Module) -> None:
+        self._extents = {name: source_extent(layer) for name, layer in batch_norms(source).items()}
         self._hooks = {
             name: layer.register_forward_pre_hook(partial(self._catch, name))
             for name, layer in batch_norms(module).items()
         }
         self._caught: tuple[str, Tensor] | None = None
 
-    def look(self, predict: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """The answers to `x`, and for each sample whether it is near enough to be learned from."""
-        answers, rows = self._look(predict, x)
+    def look(
+        self, predict: Callable[[Tensor], Tensor], x: Tensor, limit: float | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The answers to `x`, and for each sample whether it is near enough to be learned from.
+
+        Args:
+            predict: Answers a batch by the module.
+            x: Samples `[B, ...]`.
+            limit: The bound, or one for each sample as `[B, 1]`; infinity lets everything through.
+        """
+        answers, rows = self._look(predict, x, limit)
         if len(rows) == len(x):
             return answers, rows
         if len(x) == 1 or rows.all():
             return answers, rows.all().expand(len(x))
         # The model folds another axis into the batch: whose row is whose is not to be seen, ask each alone.
-        alone = [self._look(predict, sample[None])[1].all() for sample in x]
+        alone = [self._look(predict, sample[None], limit)[1].all() for sample in x]
         return answers, torch.stack(alone)
 
-    def _look(self, predict: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    def _look(
+        self, predict: Callable[[Tensor], Tensor], x: Tensor, limit: float | Tensor
+    ) -> tuple[Tensor, Tensor]:
         self._caught = None
         answers = predict(x)
         caught, self._caught = self._caught, None
@@ -59,7 +68,7 @@ class Reach:
         name, seen = caught
         for other in [other for other in self._hooks if other != name]:
             self._hooks.pop(other).remove()
-        return answers, near(seen, self._bounds[name])
+        return answers, near(seen, limit * self._extents[name])
 
     def _catch(self, name: str, _: nn.Module, inputs: tuple[Any, ...]) -> None:
         if self._caught is None:
@@ -67,7 +76,7 @@ class Reach:
 
 
 def near(x: Tensor, bounds: Tensor) -> Tensor:
-    """Which rows of `[B, C, ...]` have in every channel an amplitude within its bound."""
+    """Which rows of `[B, C, ...]` have in every channel an amplitude within its bound, `[C]` or `[B, C]`."""
     x = x.detach() if x.dtype.itemsize >= 4 else x.detach().float()
     amplitude = x.abs() if x.ndim == 2 else torch.linalg.vector_norm(x.flatten(2), dim=2)
     size = math.sqrt(max(x.shape[2:].numel(), 1))

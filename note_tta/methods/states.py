@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from .packed import Packed
+
 if TYPE_CHECKING:
     from .method import Method
     from .wrapper import Wrapper
 
-Moments = dict[int, dict[str, Any]]
+Moments = Mapping[int, Mapping[str, Any]]
 
 VERSION = 2
 """The format of states. Every version since 2, which came with 0.2, is read."""
@@ -27,11 +30,16 @@ NOT_SETTINGS = ("model", "method", "output", "executor", "source", "on_event")
 
 def plain_settings(thing: object) -> dict[str, Any]:
     """The keywords of an object's constructor with the plain values that it keeps under the same names."""
-    names = inspect.signature(type(thing)).parameters
+    names = _keywords(type(thing))  # type: ignore[arg-type]
     values = {
         name: getattr(thing, name) for name in names if name not in NOT_SETTINGS and hasattr(thing, name)
     }
     return {name: value for name, value in values.items() if _is_plain(value)}
+
+
+@functools.cache
+def _keywords(kind: type) -> tuple[str, ...]:
+    return tuple(inspect.signature(kind).parameters)
 
 
 def check(state: Any, method: Method) -> None:
@@ -124,6 +132,8 @@ def tensors_in(state: Any) -> Iterator[Tensor]:
     """Every tensor of a nested state."""
     if isinstance(state, Tensor):
         yield state
+    elif isinstance(state, Packed):
+        yield from state.buffers
     elif isinstance(state, dict):
         for value in state.values():
             yield from tensors_in(value)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from . import states
 from .backbone import Backbone
 from .method import AnyPart, Method, Part, finite_rows
+from .packed import plain
 
 
 class Wrapper:
@@ -123,7 +124,7 @@ class Wrapper:
     def fork(self) -> Wrapper:
         """A second stream from this state on: it shares the backbone and nothing else."""
         with self._lock:
-            memo = {id(self.method): self.method.fork(), id(self.backbone): self.backbone}
+            memo: dict[int, Any] = {id(self.method): self.method.fork(), id(self._at_start): self._at_start}
             return copy.deepcopy(self, memo)
 
     def to(self, device: torch.device | str) -> Wrapper:
@@ -133,18 +134,22 @@ class Wrapper:
 
     def state_dict(self) -> dict[str, Any]:
         """The wrapper's state, with the inner method's in `inner`."""
-        with self._lock:
-            inner = self.method.state_dict()
-            return {
-                "version": states.VERSION,
-                "method": type(self).__name__,
-                "settings": self.settings(),
-                "fingerprint": inner["fingerprint"],
-                "model": inner["model"],
-                "parts": {name: copy.deepcopy(part.state_dict()) for name, part in self._parts.items()},
-                "counters": inner["counters"],
-                "inner": {key: value for key, value in inner.items() if key != "model"},
-            }
+        with self._lock, torch.inference_mode(False):
+            return plain(self.live_state())  # type: ignore[no-any-return]
+
+    def live_state(self) -> dict[str, Any]:
+        """The state in the method's very tensors, for who copies or writes it at once."""
+        inner = self.method.live_state()
+        return {
+            "version": states.VERSION,
+            "method": type(self).__name__,
+            "settings": self.settings(),
+            "fingerprint": inner["fingerprint"],
+            "model": inner["model"],
+            "parts": {name: part.state_dict() for name, part in self._parts.items()},
+            "counters": inner["counters"],
+            "inner": {key: value for key, value in inner.items() if key != "model"},
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state as the method that saved it would; refused as a whole or taken as a whole."""
@@ -164,6 +169,14 @@ class Wrapper:
                 part.load_state_dict(twin._parts[name].state_dict())
             for name in state["settings"]:
                 setattr(self, name, getattr(twin, name))
+
+    def continue_from(self, state: dict[str, Any]) -> None:
+        """Take over a `live_state` that was written and read again; see `Method`."""
+        self.method.continue_from({**state["inner"], "model": state["model"]})
+        for name, value in state["settings"].items():
+            setattr(self, name, value)
+        for name, part in self._parts.items():
+            part.load_state_dict(state["parts"][name])
 
     def settings(self) -> dict[str, Any]:
         """The plain values that the wrapper was made with, by keyword."""

@@ -1,0 +1,320 @@
+"""Many streams on one model: each adapts by itself, all are answered together."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .methods.delay import Workshop
+from .methods.interval import IntervalMethod
+from .methods.method import Method, finite_rows
+from .methods.note import NOTE
+from .methods.packed import Packed, plain
+from .methods.rows import InTurn, Together, agrees
+from .methods.settings import check_count
+from .methods.workshop import SharedWorkshop
+from .residents import Residents, Stream
+from .store import Id
+
+CHUNK = 64
+"""Samples that are answered in one pass; from 32 to 64 were the fastest on two cores."""
+
+Chunk = list[tuple[Stream, list[int]]]
+"""Streams with the rows of theirs that are answered together."""
+
+
+class Fleet:
+    """Streams that share one model; each behaves as a method of its own, and all are answered together.
+
+    A stream begins with the first sample under its id. What it has for itself is small: the tensors of norm
+    layers, the optimizer's memory and the samples that wait for an update.
+
+    Args:
+        model: The model that all streams share. It is never changed.
+        method: Makes the method of a stream from the model: `tta.NOTE`, or with settings and wrappers
+            `lambda model: tta.TemporalFilter(tta.NOTE(model, delay=64))`.
+        max_resident: Streams kept in memory. Others wait in `spill`, the least recently used first.
+        spill: A folder for streams, which one process at a time can use. They are there for the next fleet on
+            the same model. None keeps all in memory, and more than `max_resident` is an error.
+        checkpoint_every: After so many updates a stream is written to `spill`. Killed at any moment, the folder
+            has a whole state of every stream, at most so many updates old, with its sample counter: a source
+            that can replay goes on from there.
+
+    Example:
+        >>> import note_tta as tta
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 10))
+        >>> fleet = Fleet(tta.convert_iabn(model))
+        >>> fleet(["cam-1", "cam-7", "cam-1"], torch.rand(3, 3, 8, 8)).shape
+        torch.Size([3, 10])
+        >>> fleet.counters("cam-1")["samples"], "cam-2" in fleet, len(fleet)
+        (2, False, 2)
+        >>> single = tta.NOTE(model)
+        >>> single.load_state_dict(fleet.state_dict("cam-1"))
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: Callable[[nn.Module], Method] = NOTE,
+        max_resident: int = 1024,
+        spill: str | Path | None = None,
+        checkpoint_every: int = 1,
+    ) -> None:
+        check_count("max_resident", max_resident, 1)
+        check_count("checkpoint_every", checkpoint_every, 1)
+        template = method(model)
+        self._inner = _suitable(template)
+        self._source = Packed.of(self._inner.tensors)
+        self._inner.tensors = self._source
+        self._workshop = SharedWorkshop()
+        self._inner.workshop = self._workshop
+        self._streams = Residents(template, max_resident, spill, checkpoint_every)
+        self._passes: dict[tuple[int, ...], Together | InTurn] = {}
+        self._lock = threading.RLock()
+        weakref.finalize(self, self._workshop.stop)
+
+    def __call__(self, ids: Sequence[Id], x: Tensor) -> Tensor:
+        """Answer samples, each as the next one of its stream, and let the streams learn from them.
+
+        Args:
+            ids: The stream of each sample, a string or an int; the samples of one stream are taken in order.
+            x: Samples `[B, ...]`, as for a method.
+
+        Returns:
+            Logits `[B, K]`, each as its stream's own method would answer. A sample that holds NaN or Inf is
+            answered with NaN and makes no difference to others.
+
+        Raises:
+            TypeError: An id is no string or int, or `x` is not a floating-point tensor.
+            ValueError: The number of ids is wrong, the samples' shape is not the model's or a stream's, or
+                there are more streams than fit. Nothing has changed then.
+        """
+        with self._lock, torch.inference_mode(False):
+            ids = _checked_ids(ids)
+            x = self._inner.checked(x)
+            if len(ids) != len(x):
+                raise ValueError(
+                    f"x has {len(x)} samples and there are {len(ids)} ids: give one id per sample"
+                )
+            usable = finite_rows(x)
+            clean = x if usable is None else x.masked_fill(~usable.view(-1, *[1] * (x.ndim - 1)), 0)
+            rows = self._pass_for(clean)
+            self._streams.check_room(ids)
+            self._streams.check_shape(ids, tuple(x.shape[1:]))
+            answers = (
+                [rows.look(x.new_zeros(1, *x.shape[1:]), [self._source], [1.0])[0][:0]] if not ids else []
+            )
+            order: list[int] = []
+            for chunk in self._chunks(ids):
+                index = [row for _, own in chunk for row in own]
+                tensors = [stream.inner.tensors for stream, own in chunk for _ in own]
+                reach = [stream.inner.reach for stream, own in chunk for _ in own]
+                logits, near = rows.look(clean[index], tensors, reach)  # type: ignore[arg-type]
+                if usable is not None:
+                    logits = logits.masked_fill(~usable[index, None], torch.nan)
+                answers.append(self._receive(chunk, x[index], logits, near))
+                order += index
+            logits = torch.cat(answers)
+            in_order = torch.empty_like(logits)
+            in_order[torch.tensor(order, dtype=torch.long, device=x.device)] = logits
+            return in_order.to(self._inner.backbone.answer_dtype or logits.dtype)
+
+    def state_dict(self, stream: Id) -> dict[str, Any]:
+        """A stream's state, as its own method's `state_dict()` would be: it loads there, and in other fleets."""
+        with self._lock, torch.inference_mode(False):
+            if stream in self._streams.in_memory:
+                state: dict[str, Any] = self._streams.in_memory[stream].method.state_dict()
+                return state
+            return plain(self._streams.spilled(stream))  # type: ignore[no-any-return]
+
+    def load_state_dict(self, stream: Id, state: dict[str, Any]) -> None:
+        """Let a stream, new or known, go on from a state of a fleet's stream or of a single method.
+
+        Raises:
+            ValueError: The state is of another method, model or newer version. Nothing has changed then.
+        """
+        (stream,) = _checked_ids([stream])
+        with self._lock, torch.inference_mode(False):
+            method = self._streams.template.fork()
+            method.load_state_dict(state)
+            self._streams.replace(stream, method)
+
+    def reset(self, stream: Id) -> None:
+        """Let a stream start anew, from the source model."""
+        with self._lock, torch.inference_mode(False):
+            self._streams.check_known(stream)
+            self._streams.replace(stream, self._streams.template.fork())
+
+    def drop(self, stream: Id) -> None:
+        """Forget a stream, in memory and in the folder."""
+        with self._lock:
+            self._streams.remove(stream)
+
+    def counters(self, stream: Id) -> dict[str, int]:
+        """A stream's counters: samples, updates and what was rejected; see `Method`."""
+        with self._lock:
+            if stream in self._streams.in_memory:
+                return dict(self._streams.in_memory[stream].method.counters)
+            return dict(self._streams.spilled(stream)["counters"])
+
+    def pause(self, stream: Id) -> None:
+        """From now on answer and count a stream's samples, but learn and store nothing of them."""
+        self._change(stream, lambda method: method.pause())
+
+    def resume(self, stream: Id) -> None:
+        """Let a stream learn again."""
+        self._change(stream, lambda method: method.resume())
+
+    def fork(self, stream: Id) -> Method:
+        """A method of its own in the state of a stream, on the same backbone; the stream goes on by itself."""
+        with self._lock, torch.inference_mode(False):
+            state = self.state_dict(stream)
+            method = self._streams.template.fork()
+            inner = _suitable(method)
+            inner.tensors, inner.workshop = inner.backbone.clone_source(), Workshop()
+            method.load_state_dict(state)
+            return method
+
+    def flush(self) -> None:
+        """Write every stream that changed, and wait until it is on the disk; for a fleet with `spill`."""
+        with self._lock, torch.inference_mode(False):
+            self._streams.flush()
+
+    def close(self) -> None:
+        """Write what changed and give the folder free, as at the end of a `with` block; the fleet is of no use then."""
+        with self._lock:
+            if self._streams.store is not None and not self._streams.store.closed:
+                self.flush()
+                self._streams.store.close()
+
+    @property
+    def resident(self) -> list[Id]:
+        """The ids of the streams in memory, the least recently used first."""
+        with self._lock:
+            return list(self._streams.in_memory)
+
+    @property
+    def waits(self) -> float:
+        """The seconds that calls have waited for delayed updates."""
+        return self._workshop.waits
+
+    def __contains__(self, stream: Id) -> bool:
+        with self._lock:
+            return stream in self._streams
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._streams)
+
+    def __iter__(self) -> Iterator[Id]:
+        """The ids of all streams, in memory and in the folder."""
+        with self._lock:
+            return iter(self._streams)
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        store = self._streams.store
+        where = f"{len(self.resident)} in memory" + ("" if store is None else f", spilling to {store.folder}")
+        method = "\n".join(f"  {line}" for line in repr(self._streams.template).splitlines()[:-2])
+        return f"Fleet of {len(self)} streams, {where}, each\n{method}"
+
+    def _chunks(self, ids: Sequence[Id]) -> Iterator[Chunk]:
+        """Rows to answer together: of each stream at most what it has room for, the streams in turns."""
+        waiting: OrderedDict[Id, deque[int]] = OrderedDict()
+        for row, name in enumerate(ids):
+            waiting.setdefault(name, deque()).append(row)
+        while waiting:
+            chunk: dict[Id, tuple[Stream, list[int]]] = {}
+            left = CHUNK
+            while waiting and left and len(chunk) < self._streams.room:
+                name, rows = next(iter(waiting.items()))
+                if name in chunk:
+                    break
+                stream = self._streams.acquire(name)
+                count = min(stream.method.room(), len(rows), left)
+                chunk[name] = (stream, [rows.popleft() for _ in range(count)])
+                left -= count
+                waiting.move_to_end(name)
+                if not rows:
+                    del waiting[name]
+            yield list(chunk.values())
+
+    def _receive(self, chunk: Chunk, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
+        """Let each stream of a chunk count, store and learn; write those that are due."""
+        answers = []
+        sizes = [len(own) for _, own in chunk]
+        parts = zip(chunk, x.split(sizes), logits.split(sizes), near.split(sizes), strict=True)
+        for (stream, own), samples, own_logits, own_near in parts:
+            if self._streams.due(stream) and len(own) == stream.method.room():
+                self._streams.write(stream)  # before another update takes effect
+            stream.changed = True
+            answers.append(stream.method.receive(samples, own_logits, own_near))
+            stream.method.counters["samples"] += len(own)
+        self._workshop.keep_up()
+        if self._streams.store is not None:
+            for stream, _ in chunk:
+                if self._streams.due(stream) and not stream.inner.busy:
+                    self._streams.write(stream)
+            self._streams.store.commit()
+        return torch.cat(answers)
+
+    def _pass_for(self, x: Tensor) -> Together | InTurn:
+        """How samples of this shape are answered; a shape that the model does not take is a `ValueError`."""
+        shape = tuple(x.shape[1:])
+        if shape not in self._passes:
+            together, in_turn = Together(self._inner.backbone), InTurn(self._inner.backbone)
+            if agrees(together, in_turn, x if len(x) else x.new_zeros(1, *shape), self._source):
+                self._passes[shape] = together
+            else:
+                self._passes[shape] = in_turn
+                self._inner.warn(
+                    "in turn",
+                    "this model cannot be run for many streams at once: it uses the tensors of norm layers elsewhere, "
+                    "or its norm layers see another batch. Its streams are answered one after another, which is slower",
+                )
+        return self._passes[shape]
+
+    def _change(self, name: Id, change: Callable[[Method], None]) -> None:
+        with self._lock, torch.inference_mode(False):
+            self._streams.check_known(name)
+            stream = self._streams.acquire(name)
+            change(stream.method)
+            self._streams.keep(stream)
+
+
+def _suitable(template: Method) -> IntervalMethod:
+    """The innermost method of a stream, where a fleet can answer in its place."""
+    if not isinstance(template, Method):
+        raise TypeError(f"method must make a method such as tta.NOTE(model), got {type(template).__name__}")
+    inner = template.inner
+    answers = ("__call__", "forward", "look", "predict", "answering_module")
+    if not isinstance(inner, IntervalMethod) or any(
+        getattr(type(inner), name) is not getattr(IntervalMethod, name) for name in answers
+    ):
+        raise ValueError(
+            f"a fleet answers for streams of tta.NOTE, wrapped or not; {type(inner).__name__} answers in a way of its "
+            "own: make one method per stream"
+        )
+    return inner
+
+
+def _checked_ids(ids: Sequence[Id]) -> list[Id]:
+    if isinstance(ids, str | bytes | int):
+        raise TypeError(f"ids must be a list with one id per sample, got {ids!r:.40}")
+    ids = list(ids)
+    for name in ids:
+        if not isinstance(name, str | int) or isinstance(name, bool):
+            raise TypeError(f"an id must be a string or an int, got {name!r:.40} ({type(name).__name__})")
+    return ids

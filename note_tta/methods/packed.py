@@ -1,0 +1,176 @@
+"""Nested dicts of tensors in one buffer: of hundreds of small tensors, the objects weigh as much as the values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Place(NamedTuple):
+    """Where in the buffers a tensor lies, and what it is.
+
+    Attributes:
+        buffer: Which buffer.
+        start: Its first value there.
+        shape: Its shape.
+        parameter: None where it is no parameter, else whether it requires gradients.
+    """
+
+    buffer: int
+    start: int
+    shape: tuple[int, ...]
+    parameter: bool | None
+
+    @property
+    def numel(self) -> int:
+        """How many values it has."""
+        return math.prod(self.shape)
+
+
+class Layout:
+    """Where each tensor of a nested dict lies in buffers, one for each dtype and device; many values share one.
+
+    Args:
+        tree: The dict with a `Place` for each tensor; other values stand for themselves.
+        buffers: What the buffers are: dtype, device and number of values.
+    """
+
+    def __init__(self, tree: dict[Any, Any], buffers: list[tuple[torch.dtype, torch.device, int]]) -> None:
+        self.tree = tree
+        self.buffers = buffers
+
+    @classmethod
+    def of(cls, values: Mapping[Any, Any]) -> Layout:
+        """The layout of a nested dict, its tensors in the order in which they come."""
+        kinds: dict[tuple[torch.dtype, torch.device], int] = {}
+        lengths: list[int] = []
+
+        def place(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {key: place(inside) for key, inside in value.items()}
+            if not isinstance(value, Tensor):
+                return value
+            buffer = kinds.setdefault((value.dtype, value.device), len(kinds))
+            if buffer == len(lengths):
+                lengths.append(0)
+            start, lengths[buffer] = lengths[buffer], lengths[buffer] + value.numel()
+            return Place(buffer, start, tuple(value.shape), _parameter(value))
+
+        tree = place(values)
+        return cls(tree, [(*kind, length) for kind, length in zip(kinds, lengths, strict=True)])
+
+    def fits(self, values: Mapping[Any, Any]) -> bool:
+        """Whether this is the layout of a nested dict."""
+
+        def same(node: Any, value: Any) -> bool:
+            if isinstance(node, Place):
+                return (
+                    isinstance(value, Tensor)
+                    and value.shape == node.shape
+                    and (value.dtype, value.device) == self.buffers[node.buffer][:2]
+                    and _parameter(value) == node.parameter
+                )
+            if isinstance(node, dict):
+                return (
+                    isinstance(value, Mapping)
+                    and list(node) == list(value)
+                    and all(same(inside, value[key]) for key, inside in node.items())
+                )
+            return type(value) is type(node) and bool(value == node)
+
+        return same(self.tree, values)
+
+
+class Packed(Mapping[Any, Any]):
+    """A nested dict whose tensors lie in one buffer for each dtype and device.
+
+    It reads as the dict it was made of. A tensor that is taken out is a view: what is written into it is
+    written into the buffer.
+
+    Args:
+        layout: Where what lies.
+        buffers: The buffers.
+
+    Example:
+        >>> packed = Packed.of({"weight": torch.ones(2), "bias": torch.zeros(2)})
+        >>> packed["weight"].mul_(3)
+        tensor([3., 3.])
+        >>> packed.buffers
+        [tensor([3., 3., 0., 0.])]
+    """
+
+    __slots__ = ("buffers", "layout")
+
+    def __init__(self, layout: Layout, buffers: list[Tensor]) -> None:
+        self.layout = layout
+        self.buffers = buffers
+
+    @classmethod
+    def of(cls, values: Mapping[Any, Any], like: Layout | None = None) -> Packed:
+        """Copy a nested dict into buffers.
+
+        Args:
+            values: The dict.
+            like: A layout to share where it fits.
+        """
+        if isinstance(values, Packed):
+            return values.clone()
+        layout = like if like is not None and like.fits(values) else Layout.of(values)
+        packed = cls(layout, [torch.empty(n, dtype=t, device=d) for t, d, n in layout.buffers])
+        tensors = list(_tensors(values))
+        if tensors:
+            with torch.no_grad():
+                torch._foreach_copy_(list(_tensors(packed)), tensors)
+        return packed
+
+    def clone(self) -> Packed:
+        """The same values in buffers of their own."""
+        return Packed(self.layout, [buffer.clone() for buffer in self.buffers])
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._take(self.layout.tree[key])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.layout.tree)
+
+    def __len__(self) -> int:
+        return len(self.layout.tree)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Packed:
+        return self.clone()
+
+    def __repr__(self) -> str:
+        return f"Packed({len(self)} entries, {sum(map(len, self.buffers)):,} values)"
+
+    def _take(self, node: Any) -> Any:
+        if isinstance(node, Place):
+            view = self.buffers[node.buffer][node.start : node.start + node.numel].view(node.shape)
+            return view if node.parameter is None else nn.Parameter(view, node.parameter)
+        if isinstance(node, dict):
+            return {key: self._take(inside) for key, inside in node.items()}
+        return node
+
+
+def plain(values: Any) -> Any:
+    """A copy of a nested state in plain dicts, with tensors of its own."""
+    if isinstance(values, Mapping):
+        return {key: plain(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return type(values)(plain(value) for value in values)
+    return values.detach().clone() if isinstance(values, Tensor) else values
+
+
+def _parameter(tensor: Tensor) -> bool | None:
+    return tensor.requires_grad if isinstance(tensor, nn.Parameter) else None
+
+
+def _tensors(values: Mapping[Any, Any]) -> Iterator[Tensor]:
+    for value in values.values():
+        if isinstance(value, Mapping):
+            yield from _tensors(value)
+        elif isinstance(value, Tensor):
+            yield value.detach()
