@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .methods.delay import Workshop
-from .methods.interval import IntervalMethod
-from .methods.method import Method, finite_rows
-from .methods.note import NOTE
-from .methods.packed import Packed, plain
-from .methods.rows import InTurn, Together, agrees
-from .methods.settings import check_count
-from .methods.workshop import SharedWorkshop
+from ..methods.delay import Workshop
+from ..methods.interval import IntervalMethod
+from ..methods.method import Method, finite_rows
+from ..methods.note import NOTE
+from ..methods.packed import Packed, plain
+from ..methods.settings import check_count
 from .residents import Residents, Stream
+from .rows import InTurn, Together, agrees
 from .store import Id
+from .workshop import SharedWorkshop
 
 CHUNK = 64
 """Samples that are answered in one pass; from 32 to 64 were the fastest on two cores."""

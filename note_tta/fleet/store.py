@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .methods.packed import Layout, Packed, Place
+from ..methods.packed import Layout, Packed, Place
 
 Id = str | int
 

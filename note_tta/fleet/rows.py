@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ..methods.backbone import Backbone
+from ..methods.draft import copy_all
+from ..methods.norm import batch_norms, norm_layers
+from ..methods.packed import Packed, Place
+from ..methods.reach import Reach
 from ..nn import kernels
 from ..nn.iabn import PLAIN_FORWARDS
-from .backbone import Backbone
-from .draft import copy_all
-from .norm import batch_norms, norm_layers
-from .packed import Packed, Place
-from .reach import Reach
 
 TOLERANCE = {torch.float16: 0.05, torch.bfloat16: 0.2}
 """How far answers may lie apart, relative to the largest, that are the same in 16-bit numbers; else 1e-3."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .methods import states
-from .methods.interval import IntervalMethod
-from .methods.method import Method
-from .methods.packed import Packed, plain
+from ..methods import states
+from ..methods.interval import IntervalMethod
+from ..methods.method import Method
+from ..methods.packed import Packed, plain
 from .store import Id, Store
 
 

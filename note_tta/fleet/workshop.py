@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .delay import Job, Pending, Work, Workshop
-from .draft import Draft, Value
-from .interval import IntervalMethod
+from ..methods.delay import Job, Pending, Work, Workshop
+from ..methods.draft import Draft, Value
+from ..methods.interval import IntervalMethod
 
 DRAFTS = 4
 """Drafts kept, one for each combination of settings that streams have."""
