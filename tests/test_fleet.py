@@ -667,9 +667,30 @@ def test_pause_resume_reset_drop_and_fork():
     assert equal(fleet.state_dict("a"), start)
     fleet.drop("a")
     assert list(fleet) == ["b"]
-    for unknown in (fleet.drop, fleet.reset, fleet.counters, fleet.state_dict, fleet.pause, fleet.fork):
+    known_only = (fleet.drop, fleet.reset, fleet.counters, fleet.state_dict, fleet.pause, fleet.fork)
+    for unknown in (*known_only, fleet.roll_back, fleet.keep, fleet.durable, fleet.method):
         with pytest.raises(KeyError, match="there is no stream 'a' in this fleet"):
             unknown("a")
+
+
+def test_roll_back_keep_and_what_is_durable(tmp_path):
+    model = network()
+    with Fleet(model, note, max_resident=1, spill=tmp_path / "spill") as fleet:
+        fleet(["a"] * 20, torch.rand(20, 3, 8, 8))
+        assert fleet.durable("a") == 16 and fleet.counters("a")["samples"] == 20
+        fleet.keep("a")
+        with after_a_kill(tmp_path / "spill", tmp_path / "copy") as left:
+            assert fleet.durable("a") == 20 == left.get("a")["counters"]["samples"]
+        fleet(["a", "b"], torch.rand(2, 3, 8, 8))  # there is room for one: a is spilled
+        assert fleet.resident == ["b"] and fleet.durable("a") == 21 and fleet.durable("b") == 0
+        assert len(fleet.method("a").inner.memory) == 8 and fleet.resident == ["a"]
+        fleet.roll_back("a")
+        assert fleet.counters("a")["samples"] == 21
+        assert equal(fleet.state_dict("a")["model"], note(model).state_dict()["model"])
+    in_memory = Fleet(model, note)
+    in_memory(["a"], torch.rand(1, 3, 8, 8))
+    in_memory.keep("a")
+    assert in_memory.durable("a") is None
 
 
 def test_a_fork_is_ready_to_be_saved_and_exported(tmp_path):

@@ -172,6 +172,31 @@ class Fleet:
         """Let a stream learn again."""
         self._change(stream, lambda method: method.resume())
 
+    def roll_back(self, stream: Id) -> None:
+        """Throw away what a stream has learned, as `Method.roll_back` does; its counters go on."""
+        self._change(stream, lambda method: method.roll_back())
+
+    def keep(self, stream: Id) -> None:
+        """Write a stream to the folder now, where there is one, however many updates it has made."""
+        self._change(stream, lambda method: None)
+
+    def durable(self, stream: Id) -> int | None:
+        """How many of a stream's samples its state in the folder has seen; None without a folder."""
+        with self._lock:
+            self._streams.check_known(stream)
+            if self._streams.store is None:
+                return None
+            if stream in self._streams.in_memory:
+                return self._streams.in_memory[stream].saved_samples
+            return int(self._streams.spilled(stream)["counters"]["samples"])
+
+    def method(self, stream: Id) -> Method:
+        """The very method of a stream, which comes into memory: to look at between calls, not to call or keep."""
+        with self._lock, torch.inference_mode(False):
+            self._streams.check_known(stream)
+            method: Method = self._streams.acquire(stream).method
+            return method
+
     def fork(self, stream: Id) -> Method:
         """A method of its own in the state of a stream, on the same backbone; the stream goes on by itself."""
         with self._lock, torch.inference_mode(False):
@@ -193,6 +218,11 @@ class Fleet:
             if self._streams.store is not None and not self._streams.store.closed:
                 self.flush()
                 self._streams.store.close()
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that all streams share, as it was given: to look at."""
+        return self._inner.backbone.module
 
     @property
     def resident(self) -> list[Id]:

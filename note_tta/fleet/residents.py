@@ -23,7 +23,7 @@ class Stream:
         stored: Whether the folder has a state of it.
     """
 
-    __slots__ = ("changed", "inner", "method", "name", "saved_updates", "stored")
+    __slots__ = ("changed", "inner", "method", "name", "saved_samples", "saved_updates", "stored")
 
     def __init__(self, name: Id, method: Method, *, stored: bool) -> None:
         self.name = name
@@ -31,6 +31,7 @@ class Stream:
         self.inner: IntervalMethod = method.inner  # type: ignore[assignment]
         self.stored = stored
         self.changed = False
+        self.saved_samples = method.counters["samples"] if stored else 0
         self.saved_updates = method.counters["updates"] if stored else 0
 
 
@@ -101,6 +102,7 @@ class Residents:
         assert self.store is not None
         self.store.put(stream.name, stream.method.live_state(), stream.inner.memory.sample_shape)
         stream.stored, stream.changed = True, False
+        stream.saved_samples = stream.method.counters["samples"]
         stream.saved_updates = stream.method.counters["updates"]
 
     def keep(self, stream: Stream) -> None:
