@@ -58,11 +58,13 @@ result = tta.evaluate(method, [(x[part], y[part]) for part in order.split(32)], 
 tta.save_state(sys.argv[1], method)
 other = tta.NOTE(model)
 tta.load_state(sys.argv[1], other)
-print(result.samples, method.counters["updates"], other.counters["updates"])
+with tta.Fleet(model, spill=sys.argv[2]) as fleet:
+    fleet(["a", "b"] * 65, x)
+    print(result.samples, method.counters["updates"], other.counters["updates"], fleet.counters("a")["updates"])
 """
-    done = without_others(code, str(tmp_path / "state.pt"))
+    done = without_others(code, str(tmp_path / "state.pt"), str(tmp_path / "streams"))
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "130 2 2\n"
+    assert done.stdout == "130 2 2 1\n"
 
 
 @pytest.mark.parametrize(
