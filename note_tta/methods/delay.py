@@ -113,18 +113,18 @@ class Workshop:
     """Where a method's updates are worked out: on a draft of its own."""
 
     def __init__(self) -> None:
-        self._draft: Draft | None = None
+        self.draft: Draft | None = None
 
     def start(self, method: IntervalMethod, job: Job, countdown: int) -> Pending:
         """Work an update out: now where it takes effect at once, else as the method's `executor` says."""
-        if self._draft is None:
-            self._draft = method.make_draft()
+        if self.draft is None:
+            self.draft = method.make_draft()
         executor = method.executor if countdown else None
-        return Pending(partial(job, self._draft), countdown, executor, self._draft.pieces)
+        return Pending(partial(job, self.draft), countdown, executor, self.draft.pieces)
 
     def clear(self) -> None:
         """Take another draft from now on: a thread may be at work on this one, or settings have changed."""
-        self._draft = None
+        self.draft = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Workshop:
         return Workshop()

@@ -217,10 +217,8 @@ class Method(ABC):
     def snapshot(self) -> dict[str, Any]:
         """What has been learned so far, to `roll_back` to: the adapting tensors and the parts that learn."""
         with self._lock, torch.inference_mode(False):
-            return {
-                "model": {name: tensor.detach().clone() for name, tensor in self.tensors.items()},
-                "parts": {name: copy.deepcopy(part.state_dict()) for name, part in self._learned_parts()},
-            }
+            parts = {name: part.state_dict() for name, part in self._learned_parts()}
+            return plain({"model": self.tensors, "parts": parts})  # type: ignore[no-any-return]
 
     def roll_back(self, snapshot: dict[str, Any] | None = None) -> None:
         """Return to what had been learned at a snapshot; None is the source.

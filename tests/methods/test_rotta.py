@@ -162,7 +162,7 @@ def test_norm_tensors_are_kept_twice_and_models_once():
     model = network()
     method = tta.RoTTA(model)
     method(images(64).clamp(0, 1))
-    drafts = method.made("draft", None)
+    drafts = method.workshop.draft
     for module in (method.model, drafts["teacher"].module, drafts["student"].module):
         assert module[0].weight.data_ptr() == model[0].weight.data_ptr()
         assert module[1].weight.data_ptr() != model[1].weight.data_ptr()
