@@ -45,7 +45,11 @@ DATASET_HOMES = {
 WRAPPER_HOMES = {"filter": "filter:TemporalFilter"}
 """What goes around a method, by the word that the command line and result files use."""
 
+COMPOSITION_HOMES = {"adapt": ("recommended:adapt", "recommended:Adapted")}
+"""What is put together from methods, by the same kind of word: what makes it, and the class that says its facts."""
+
 HOMES = {
+    "recommended": ("adapt",),
     "memory": ("CSTU", "FIFO", "HUS", "Memory", "PBRS", "Reservoir"),
     "nn.iabn": ("IABN1d", "IABN2d", "IABN3d", "convert_bn", "convert_iabn"),
     "nn.unmix": ("UnMixTNS2d", "convert_unmix_tns"),

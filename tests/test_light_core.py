@@ -54,6 +54,7 @@ model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatt
 method = tta.NOTE(tta.convert_iabn(model))
 x, y = torch.rand(130, 1, 8, 8), torch.arange(130) % 3
 order = tta.streams.dirichlet(y, 0.5, torch.Generator().manual_seed(0))
+tta.adapt(model)(x)
 result = tta.evaluate(method, [(x[part], y[part]) for part in order.split(32)], progress=True)
 tta.save_state(sys.argv[1], method)
 other = tta.NOTE(model)

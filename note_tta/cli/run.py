@@ -164,9 +164,9 @@ def run(
 
 def _usual_norm(method: str, own: bool) -> str:
     """The paper's norm layers for a method; a model of the user's own is converted to them."""
-    from ..methods import find_method
+    from ..methods import method_class
 
-    norm = getattr(find_method(method.partition("+")[0]), "trained_with", "bn")
+    norm = method_class(method).trained_with
     return "iabn*" if own and norm == "iabn" else norm
 
 

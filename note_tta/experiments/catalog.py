@@ -58,9 +58,9 @@ def __getattr__(name: str) -> Any:
 def _takes(variant: str, dataset: str) -> bool:
     """Whether a row's method takes the samples of a dataset: some take images only."""
     from ..data import DATASETS
-    from ..methods import METHODS
+    from ..methods import method_class
 
-    needs_images = METHODS[VARIANTS[variant].method.partition("+")[0]].needs_images
+    needs_images = method_class(VARIANTS[variant].method).needs_images
     return not (needs_images and DATASETS[dataset].network.startswith("sensor"))
 
 
@@ -185,7 +185,7 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
     A method whose answers do not depend on the batch's boundaries has one cell for all batch sizes; for NOTE
     the size is that of its memory and the interval between updates.
     """
-    from ..methods import METHODS
+    from ..methods import method_class
 
     point, row = point or Point(), VARIANTS[variant]
     method_options = {**DATASET_OPTIONS.get((row.method, dataset), {}), **dict(row.method_options)}
@@ -193,7 +193,7 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
     inner = row.method.partition("+")[0]
     if inner == "note" and batch_size != 64:
         method_options |= {"capacity": batch_size, "interval": batch_size}
-    if METHODS[inner].batch_free:
+    if method_class(row.method).batch_free:
         batch_size = 64
     of_stream = {name: fixed.pop(name) for name in _OF_STREAM if name in fixed}
     return Cell(

@@ -52,9 +52,9 @@ class Variant:
     @property
     def norm(self) -> str:
         """The norm layers of its source model."""
-        from ..methods import METHODS
+        from ..methods import method_class
 
-        return self.trained_with or METHODS[self.method.partition("+")[0]].trained_with
+        return self.trained_with or method_class(self.method).trained_with
 
 
 VARIANTS = {name: Variant(name) for name in METHOD_HOMES} | {
@@ -67,6 +67,7 @@ VARIANTS = {name: Variant(name) for name in METHOD_HOMES} | {
     "iabn_star_pbrs": Variant("note", "IABN*+PBRS", "iabn*"),
     "source+filter": Variant("source+filter", "Source + filter (ours)"),
     "note+filter": Variant("note+filter", "NOTE + filter (ours)"),
+    "adapt": Variant("adapt"),
 }
 """Every row of every table, by name: the methods, the paper's ablations, and what is ours."""
 
@@ -74,7 +75,7 @@ BASELINES = ("source", "bn_stats", "onda", "pl", "tent", "lame", "cotta")
 METHOD_ROWS = (*BASELINES, "note")
 ABLATION_ROWS = ("source", "iabn", "pbrs", "iabn_rs", "note", "in_pbrs")
 
-FILTER_ROWS = ("source", "source+filter", "lame", "note", "note+filter")
+FILTER_ROWS = ("source", "source+filter", "lame", "note", "note+filter", "adapt")
 _SINCE = tuple(name for name in METHOD_HOMES if name not in (*METHOD_ROWS, "note_iid"))
 PROTOCOL_ROWS = (*BASELINES, *_SINCE, "note", "iabn_star_pbrs", "pbrs", "source+filter", "note+filter")
 RECURRING_ROWS = (

@@ -19,9 +19,10 @@ from ..data import DATASETS, Dataset, Domain, open_dataset, resolve_root
 from ..data.own import open_own
 from ..evaluation import Result, evaluate
 from ..memory import FIFO, PBRS, Memory, Reservoir
-from ..methods import Method, find_method
+from ..methods import Method, find_method, method_class
 from ..methods.note import NOTE
 from ..provenance import provenance
+from ..recommended import Adapted
 from .cell import PROTOCOLS, Cell, Job, Options, Stream
 from .source_models import SourceModels, check_fit
 from .store import Record, count_wrong, thinned
@@ -179,13 +180,14 @@ def build_method(cell: Cell, model: nn.Module, dataset: Dataset | None = None) -
         ValueError: The method is unknown or does not take an option.
     """
     make, inner = find_method(cell.method), find_method(cell.method.partition("+")[0])
+    facts = method_class(cell.method)
     keywords: dict[str, Any] = dict(cell.method_options)
-    if inner is NOTE:
+    if facts in (NOTE, Adapted):
         kind, capacity = keywords.pop("memory", "pbrs"), keywords.pop("capacity", 64)
         keywords["memory"] = _memory(kind, capacity, cell.stream)
     if "generator" in inspect.signature(inner).parameters:
         keywords["generator"] = _generator(cell.stream, "method")
-    if getattr(inner, "needs_source", False) and dataset is not None:
+    if facts.needs_source and dataset is not None:
         keywords["source"] = _inputs(dataset.domain("test"))
     try:
         return make(model, **keywords)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from ..names import METHOD_HOMES, WRAPPER_HOMES, load, load_own
+from ..names import COMPOSITION_HOMES, METHOD_HOMES, WRAPPER_HOMES, load, load_own
 from .method import Method
 
 METHODS: dict[str, type[Method]] = {key: load(f"methods.{home}") for key, home in METHOD_HOMES.items()}
@@ -18,7 +18,7 @@ def find_method(name: str) -> Callable[..., Method]:
     """What makes the method of a name.
 
     Args:
-        name: A key of `METHODS`, or `module:Class` for one of your own (the module may be in the working
+        name: A key of `METHODS`, `adapt`, or `module:Class` for one of your own (the module may be in the working
             folder); each may be followed by what goes around it: `note+filter`, `note+watch+filter`.
 
     Raises:
@@ -34,7 +34,8 @@ def find_method(name: str) -> Callable[..., Method]:
         raise ValueError(
             f"unknown {unknown[0]!r} in {name!r}; what goes around is {', '.join(WRAPPER_HOMES)}"
         )
-    make: Callable[..., Method] = METHODS[inner] if inner in METHODS else _own_method(inner)
+    make: Callable[..., Method]
+    make = load(COMPOSITION_HOMES[inner][0]) if inner in COMPOSITION_HOMES else method_class(inner)
     if not around:
         return make
     wrappers = [load(WRAPPER_HOMES[word]) for word in around]
@@ -48,6 +49,20 @@ def find_method(name: str) -> Callable[..., Method]:
     return wrapped
 
 
+def method_class(name: str) -> type[Method]:
+    """The class that says a method's facts (`trained_with`, `needs_images` and so on), whatever goes around it.
+
+    Example:
+        >>> method_class("note+filter").trained_with, method_class("adapt").trained_with
+        ('iabn', 'iabn')
+    """
+    inner = name.partition("+")[0]
+    if inner in COMPOSITION_HOMES:
+        found: type[Method] = load(COMPOSITION_HOMES[inner][1])
+        return found
+    return METHODS[inner] if inner in METHODS else _own_method(inner)
+
+
 def method_title(name: str) -> str:
     """What tables call the method of a name that `find_method` takes.
 
@@ -56,12 +71,15 @@ def method_title(name: str) -> str:
         ('BN Stats', 'NOTE + filter')
     """
     inner, *around = name.split("+")
-    return " + ".join([METHODS[inner].title if inner in METHODS else inner, *around])
+    known = inner in METHODS or inner in COMPOSITION_HOMES
+    return " + ".join([method_class(inner).title if known else inner, *around])
 
 
 def _own_method(name: str) -> type[Method]:
     if ":" not in name:
-        raise ValueError(f"unknown method {name!r}; known are {', '.join(METHODS)}, or your own module:Class")
+        raise ValueError(
+            f"unknown method {name!r}; known are {', '.join([*METHODS, *COMPOSITION_HOMES])}, or your own module:Class"
+        )
     found = load_own(name, "method")
     if not isinstance(found, type) or not issubclass(found, Method):
         raise ValueError(f"{name} is not a subclass of note_tta.Method")

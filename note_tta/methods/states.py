@@ -22,6 +22,7 @@ VERSION = 2
 """The format of states. Every version since 2, which came with 0.2, is read."""
 
 KEYS = ("version", "method", "settings", "fingerprint", "layers", "model", "parts", "counters", "paused")
+WRAPPER_KEYS = ("version", "method", "settings", "fingerprint", "model", "parts", "inner")
 
 
 NOT_SETTINGS = ("model", "method", "output", "executor", "source", "on_event")
@@ -77,13 +78,15 @@ def check(state: Any, method: Method) -> None:
 def check_wrapper(state: Any, wrapper: Wrapper) -> None:
     """Refuse a state that is not of this wrapper; the inner state is looked at by the inner method."""
     own = type(wrapper).__name__
-    if not isinstance(state, dict) or not state.keys() >= {"version", "method", "settings", "parts", "inner"}:
+    if not isinstance(state, dict) or not state.keys() >= set(WRAPPER_KEYS):
         raise ValueError(f"not a state of {own}: expected a dict made by its state_dict()")
     _check_version(state["version"])
     if state["method"] != own:
         raise ValueError(f"the state is of {state['method']!s:.60}, this method is {own}")
     if not isinstance(state["parts"], dict) or state["parts"].keys() != wrapper._parts.keys():
         raise ValueError(f"the state's parts does not fit: expected the keys {sorted(wrapper._parts)[:6]}…")
+    if not isinstance(state["inner"], dict) or state["inner"].get("fingerprint") != state["fingerprint"]:
+        raise ValueError(f"not a state of {own}: the state inside is of another model")
     _check_settings(state["settings"], plain_settings(wrapper))
 
 

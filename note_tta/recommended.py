@@ -1,0 +1,171 @@
+"""One line: the composition that we recommend for a model, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from .filter import TemporalFilter
+from .memory import Memory
+from .methods.backbone import structural_copy
+from .methods.method import Method
+from .methods.norm import IABN, batch_norms, norm_layers
+from .methods.note import NOTE
+from .methods.wrapper import Wrapper
+from .nn.iabn import convert_iabn
+from .nn.unmix import UnMixTNS2d
+
+__all__ = ["adapt"]
+
+Around = Callable[..., Any]
+WARM_START = 10
+"""Updates that the source's statistics weigh as, chosen on validation data (docs/filter.md)."""
+FILTER = (
+    "a temporal filter: labels that come in runs tell about the next one; where they do not, it does nothing"
+)
+
+
+class Adapted(Wrapper):
+    """A composed method that says what it is made of; `adapt` makes it.
+
+    Args:
+        method: The composition.
+        chosen: A line per part: what was chosen, and why.
+    """
+
+    title = "adapt (ours)"
+    citation = "ours"
+    needs_norm = "any"
+    needs_images = False
+    needs_source = False
+    passes = "2 / 1"
+    keeps = "as NOTE, and what the filter believes"
+    licence = ""
+    trained_with = "iabn"
+    uses_order = True
+
+    def __init__(self, method: Method, chosen: tuple[str, ...] = ()) -> None:
+        super().__init__(method)
+        self._chosen = chosen
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Answer a batch, then learn from it; see `Method`."""
+        answers: Tensor = self.method(x)
+        return answers
+
+    def after(self, x: Tensor, logits: Tensor) -> Tensor:
+        """The answers as they are."""
+        return logits
+
+    def __repr__(self) -> str:
+        inside = (f"  {line}" for line in repr(self.method).splitlines())
+        return "\n".join(["adapt chose", *(f"  - {line}" for line in self._chosen), *inside])
+
+
+def adapt(
+    model: nn.Module,
+    memory: Memory | None = None,
+    *,
+    layers: str | None = None,
+    method: Callable[..., Method] = NOTE,
+    warm_start: int | None = WARM_START,
+    filter: Around | None = TemporalFilter,
+    watch: Around | None = None,
+    **settings: Any,
+) -> Adapted:
+    """Adapt a trained classifier with the composition that we recommend for it. Start from this.
+
+    Where the model has BatchNorm, its layers answer as Instance-Aware BatchNorm, in a copy that shares its
+    tensors; a model with IABN is taken as it is. NOTE adapts it from a class-balanced memory, its statistics
+    starting fast and ending calm, and a temporal filter looks at answers in their order. A model with
+    LayerNorm, GroupNorm or RMSNorm has no running statistics: there NOTE's step on the affine parameters is
+    all that learns. The caller's model is never changed. This is ours, not the paper's: the paper's is
+    `tta.NOTE(tta.convert_iabn(model))`. The choices were made on validation data (docs/filter.md).
+
+    Args:
+        model: A trained classifier that maps `[B, ...]` to logits `[B, K]`.
+        memory: Where samples wait for an update; None is the method's own, `PBRS(64)`.
+        layers: "iabn" swaps IABN in for BatchNorm, "keep" takes the model as it is; None decides.
+        method: What learns: a class of methods, or any callable that makes a method from a model.
+        warm_start: NOTE's: the source's statistics weigh as so many updates; None is the paper's.
+        filter: What goes around last; None leaves answers as they are.
+        watch: What goes between the method and the filter: `tta.Watch`, or None.
+        **settings: Further keywords of the method: `delay=32`, `output="logits"`.
+
+    Returns:
+        A method, which `print` tells the choices of.
+
+    Raises:
+        ValueError: The model has no norm layer to adapt; the message says what to use.
+
+    Example:
+        >>> import torch, note_tta as tta
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 10))
+        >>> adapted = tta.adapt(model)
+        >>> adapted(torch.rand(100, 3, 8, 8)).shape
+        torch.Size([100, 10])
+        >>> print(adapted)
+        adapt chose
+          - IABN in the place of BatchNorm, in a copy: ...
+          - warm_start=10: ...
+          - a temporal filter: ...
+          TemporalFilter: the order says nothing: answers pass as they are
+            NOTE(Sequential)
+            ...
+        >>> model[1]
+        BatchNorm2d(8, eps=1e-05, momentum=0.1, affine=True, ...track_running_stats=True)
+    """
+    if layers not in (None, "iabn", "keep"):
+        raise ValueError(f'layers must be "iabn", "keep" or None, got {layers!r}')
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
+    _refuse_without_norm(model, method)
+    model, why = _with_layers(model, layers)
+    chosen = [why]
+    if memory is not None:
+        settings["memory"] = memory
+    if method is NOTE and batch_norms(model) and warm_start is not None:
+        settings["warm_start"] = warm_start
+        chosen.append(
+            f"warm_start={warm_start}: statistics move fast at first and end at the paper's momentum, since the "
+            "paper's alone takes thousands of samples"
+        )
+    whole: Any = method(model, **settings)
+    for around in (watch, filter):
+        if around is not None:
+            whole = around(whole)
+            chosen.append(FILTER if around is TemporalFilter else f"{type(whole).__name__}, as given")
+    return Adapted(whole, tuple(chosen))
+
+
+def _with_layers(model: nn.Module, layers: str | None) -> tuple[nn.Module, str]:
+    """The model with the layers to adapt, and why these."""
+    found = batch_norms(model).values()
+    own = [layer for layer in found if isinstance(layer, (*IABN, UnMixTNS2d))]
+    if layers == "keep":
+        return model, "the model's own layers: asked to keep them"
+    if layers == "iabn" and not found:
+        raise ValueError(
+            f'{type(model).__name__} has no BatchNorm to swap IABN in for: layers="keep" takes it as it is'
+        )
+    if own or not found:
+        kinds = ", ".join(sorted({type(layer).__name__ for layer in own or norm_layers(model).values()}))
+        reason = (
+            "it corrects each sample's statistics already" if own else "it has no running statistics to move"
+        )
+        return model, f"the model's own layers ({kinds}): {reason}"
+    swapped = convert_iabn(structural_copy(model, {}))
+    return (
+        swapped,
+        "IABN in the place of BatchNorm, in a copy: it corrects samples far off the running statistics",
+    )
+
+
+def _refuse_without_norm(model: nn.Module, method: Callable[..., Method]) -> None:
+    if method is NOTE and not norm_layers(model):
+        raise ValueError(
+            f"{type(model).__name__} has no norm layer to adapt: tta.TemporalFilter(tta.Source(model)) filters its "
+            "answers and learns nothing, tta.CoTTA(model) adapts all parameters"
+        )
