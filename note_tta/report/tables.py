@@ -319,10 +319,9 @@ def mean_run(scores: Iterable[Score | None]) -> float | None:
     """The mean run length of the streams of the first row there is; rows of a column share their streams."""
     for score in scores:
         if score is not None:
-            lengths = [
-                record.result.get("mean_run_length") for found in score.records.values() for record in found
-            ]
-            return None if None in lengths else fmean(lengths)
+            records = [record for found in score.records.values() for record in found]
+            lengths = [r.result["mean_run_length"] for r in records if "mean_run_length" in r.result]
+            return fmean(lengths) if len(lengths) == len(records) else None
     return None
 
 
