@@ -1,0 +1,96 @@
+"""`note-tta serve`: live streams over HTTP, and a page to look at them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def serve(
+    model: Annotated[str | None, typer.Option(help="Your network, as module:function.")] = None,
+    weights: Annotated[Path | None, typer.Option(help="A file of weights for it.")] = None,
+    method: Annotated[
+        str, typer.Option(help="What a stream is: note, with +watch or +filter after it around it.")
+    ] = "note",
+    store: Annotated[
+        Path | None, typer.Option(help="Folder in which streams outlive the process; without it they do not.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="NOTE_TTA_TOKEN", help="What requests must show; needed beyond this machine."),
+    ] = None,
+    max_streams: Annotated[int, typer.Option(help="Streams in all.")] = 10_000,
+    max_resident: Annotated[int, typer.Option(help="Streams in memory; the others wait in the store.")] = 1024,
+    demo: Annotated[bool, typer.Option("--demo", help="A hundred simulated cameras on a small network.")] = False,
+) -> None:
+    """Serve a model to many streams, each of which adapts by itself.
+
+    The dashboard is at the address that is printed. Some examples:
+
+    note-tta serve --demo
+
+    note-tta serve --model my_package:make_model --weights model.safetensors --store streams/
+
+    NOTE_TTA_TOKEN=$(openssl rand -hex 16) note-tta serve --model my_package:make_model --host 0.0.0.0
+    """
+    if demo == (model is not None):
+        raise ValueError("name your network with --model module:function, or look at --demo")
+
+    from ..serve import check_packages
+
+    check_packages()
+
+    from ..fleet import Fleet
+    from ..methods import find_method
+    from ..serve import Limits, server
+
+    server.check_address(host, token)
+    classes, feed = None, None
+    if demo:
+        from ..serve.demo import demo_model, make_cameras, run_cameras
+
+        network, classes = demo_model()
+        cameras = make_cameras()
+        feed = lambda gathering: run_cameras(gathering, cameras)  # noqa: E731
+    else:
+        network = _own_model(str(model), weights)
+    fleet = Fleet(network, find_method(method), max_resident=max_resident, spill=store)
+    where = f"[{host}]" if ":" in host else host
+    typer.echo(f"{len(fleet)} streams. The dashboard is at http://{where}:{port}/ (Ctrl-C ends it)")
+    server.serve(
+        fleet,
+        host=host,
+        port=port,
+        token=token,
+        limits=Limits(streams=min(max_streams, max_streams if store else max_resident)),
+        classes=classes,
+        feed=feed,
+    )
+
+
+def _own_model(name: str, weights: Path | None) -> nn.Module:
+    """The user's network with its weights; its BatchNorm layers become IABN, which NOTE needs."""
+    from torch import nn
+
+    from ..checkpoint import load_weights
+    from ..models.own import make_model
+    from ..nn.iabn import IABN1d, IABN2d, IABN3d, convert_iabn
+
+    network = make_model(name)
+    if weights is not None:
+        load_weights(network, weights)
+    batch_norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    kinds = [type(m) for m in network.modules() if isinstance(m, batch_norms)]
+    if kinds and not any(issubclass(kind, IABN1d | IABN2d | IABN3d) for kind in kinds):
+        network = convert_iabn(network)
+    return network

@@ -1,0 +1,244 @@
+"""What a service does with the streams of a fleet. All of it happens in one thread, so that nothing needs a lock."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..fleet import Fleet
+from ..methods.packed import plain
+from ..store import Codec
+from .limits import Limits, Refused
+from .record import Record
+
+KEPT_WITHIN = 256
+"""A stream that has seen so many samples since it was written is written, also where no update makes it due."""
+PICTURE = 64
+"""The most pixels of a memory's picture in height or width; larger ones are thinned out."""
+
+
+class Request(NamedTuple):
+    """Samples of one stream: `x` is `[B, ...]`, `sequence` the place of the first one in the stream, if told."""
+
+    stream: str
+    x: Tensor
+    sequence: int | None = None
+
+
+class Desk:
+    """The streams of a fleet with what is known of each.
+
+    Args:
+        fleet: The fleet; nobody else calls it.
+        limits: How many streams there may be.
+    """
+
+    def __init__(self, fleet: Fleet, limits: Limits) -> None:
+        self.fleet = fleet
+        self.limits = limits
+        self.records: dict[str, Record] = {}
+        self.names = {name for name in fleet if isinstance(name, str)}
+
+    def answer(self, requests: Sequence[Request]) -> list[dict[str, Any] | Exception]:
+        """Answer requests in one call of the fleet; where it refuses them together, each by itself."""
+        plans = self._plan(requests)
+        fresh = [(r.stream, r.x[n:]) for r, n in zip(requests, plans, strict=True) if isinstance(n, int)]
+        ids = [stream for stream, x in fresh for _ in x]
+        try:
+            new = rows_of(self.fleet(ids, torch.cat([x for _, x in fresh]))) if ids else []
+        except (ValueError, TypeError) as error:
+            if len(requests) == 1:
+                return [Refused(422, str(error))]
+            return [result for request in requests for result in self.answer([request])]
+        results: list[dict[str, Any] | Exception] = []
+        for request, plan in zip(requests, plans, strict=True):
+            if isinstance(plan, Refused):
+                results.append(plan)
+                continue
+            count = len(request.x) - plan
+            mine, new = new[:count], new[count:]
+            old = rows_of(self._present(request.stream, request.x[:plan])) if plan else []
+            results.append(self._written(request.stream, old, mine))
+        return results
+
+    def _plan(self, requests: Sequence[Request]) -> list[int | Refused]:
+        """How many of each request's first samples were learned from before, or why it is refused."""
+        positions: dict[str, int] = {}
+        plans: list[int | Refused] = []
+        for stream, x, sequence in requests:
+            if stream not in positions and not self._room_for({*positions, stream}):
+                plans.append(self._too_many())
+                continue
+            at = positions[stream] if stream in positions else self.position(stream)
+            if sequence is not None and sequence > at:
+                plans.append(
+                    Refused(
+                        409, f"sequence must be at most {at}, got {sequence}: send on from there", expected=at
+                    )
+                )
+                continue
+            repeated = 0 if sequence is None else min(len(x), at - sequence)
+            positions[stream] = at + len(x) - repeated
+            plans.append(repeated)
+        return plans
+
+    def _room_for(self, streams: set[str]) -> bool:
+        return streams <= self.names or len(self.names | streams) <= self.limits.streams
+
+    def _too_many(self) -> Refused:
+        return Refused(
+            429, f"there are {len(self.names)} streams, the limit is {self.limits.streams}: drop one"
+        )
+
+    def position(self, stream: str) -> int:
+        """How many samples a stream has had: the sequence number of the next one."""
+        if stream not in self.names:
+            return 0
+        return self.record(stream).samples
+
+    def record(self, stream: str) -> Record:
+        """What is known of a stream; a `Refused` where there is none of that name."""
+        if stream not in self.names:
+            raise Refused(404, f"there is no stream {stream}")
+        if stream not in self.records:
+            self.records[stream] = Record()
+            self._look(stream)
+        return self.records[stream]
+
+    def change(self, stream: str, what: str) -> dict[str, Any]:
+        """Pause, resume, reset or roll back a stream."""
+        record = self.record(stream)
+        if what == "reset":
+            self._reset(stream, record.samples)
+            record.forget()
+        elif what == "rollback":
+            self.fleet.roll_back(stream)
+            record.forget()
+        elif what == "pause":
+            self.fleet.pause(stream)
+        else:
+            self.fleet.resume(stream)
+        self._look(stream, anew=True)
+        record.tell(what, "asked for")
+        return record.summary(stream)
+
+    def drop(self, stream: str) -> None:
+        """Forget a stream."""
+        self.record(stream)
+        self.fleet.drop(stream)
+        self.records.pop(stream, None)
+        self.names.discard(stream)
+
+    def state(self, stream: str) -> bytes:
+        """A stream's state as a record of the store: JSON and numbers."""
+        self.record(stream)
+        return Codec().encode(self.fleet.state_dict(stream))
+
+    def put_state(self, stream: str, data: bytes) -> dict[str, Any]:
+        """Let a stream, new or known, go on from a state."""
+        if not self._room_for({stream}):
+            raise self._too_many()
+        try:
+            self.fleet.load_state_dict(stream, plain(Codec().decode(data)))
+        except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+            raise Refused(422, f"the body is no state of a stream of this model: {error}"[:300]) from None
+        self.names.add(stream)
+        record = self.record(stream)
+        record.forget()
+        self._look(stream, anew=True)
+        record.tell("state", "loaded from elsewhere")
+        return record.summary(stream)
+
+    def memory(self, stream: str) -> dict[str, Any]:
+        """What a stream's memory holds: labels, and images as bytes where the samples are images."""
+        self.record(stream)
+        memory = self.fleet.method(stream).inner.memory  # type: ignore[attr-defined]
+        x = memory.inputs()
+        content: dict[str, Any] = {"labels": memory.labels(), "shape": None, "pixels": None}
+        if x.ndim == 4 and x.shape[1] in (1, 3) and len(x):
+            x = x[:, :, :: -(-x.shape[2] // PICTURE), :: -(-x.shape[3] // PICTURE)].float()
+            low, high = min(0.0, float(x.min())), max(1.0, float(x.max()))
+            pixels = ((x - low) * (255 / (high - low))).round().to(torch.uint8).contiguous()
+            content["shape"] = list(x.shape[1:])
+            content["pixels"] = base64.b64encode(pixels.numpy().tobytes()).decode()
+        return content
+
+    def events(self, stream: str) -> list[dict[str, Any]]:
+        """What happened to a stream, the latest last: the watch's events, where it is watched, and the service's."""
+        own = list(self.record(stream).events)
+        watched = getattr(self.fleet.method(stream), "events", None) or []
+        told = [
+            {"samples": e.samples, "time": e.time, "kind": e.kind, "cause": e.cause} for e in watched[-50:]
+        ]
+        return sorted(told + own, key=lambda event: event["samples"])
+
+    def close(self) -> None:
+        """Write all that is not on disk."""
+        self.fleet.close()
+
+    def _reset(self, stream: str, samples: int) -> None:
+        """Begin anew from the source; the count of samples goes on, since it is the place in the stream."""
+        method = self.fleet.fork(stream)
+        method.reset()
+        state = method.state_dict()
+        inside: dict[str, Any] | None = state
+        while inside is not None:
+            inside["counters"] = {**inside["counters"], "samples": samples}
+            inside = inside.get("inner")
+        self.fleet.load_state_dict(stream, state)
+
+    def _present(self, stream: str, x: Tensor) -> Tensor:
+        """Answers by a stream's present state, which stays as it is."""
+        method = self.fleet.fork(stream)
+        method.pause()
+        return method(x)
+
+    def _look(self, stream: str, *, anew: bool = False) -> None:
+        record = self.records[stream]
+        record.look(self.fleet.method(stream), anew=anew)
+        record.durable = self.fleet.durable(stream)
+        if record.durable is not None and record.samples - record.durable >= KEPT_WITHIN:
+            self.fleet.keep(stream)
+            record.durable = self.fleet.durable(stream)
+
+    def _written(self, stream: str, old: list[Row], new: list[Row]) -> dict[str, Any]:
+        self.names.add(stream)
+        record = self.record(stream)
+        if new:
+            self._look(stream)
+            record.count([row.label for row in new], [row.confidence for row in new])
+        state, why = record.judge()
+        return {
+            "stream": stream,
+            "classes": [row.label for row in old + new],
+            "probabilities": [row.probabilities for row in old + new],
+            "repeated": len(old),
+            "samples": record.samples,
+            "durable": record.durable,
+            "health": {"state": state, "why": why, "expected_error": record.expected_error},
+        }
+
+
+class Row(NamedTuple):
+    """The answer to one sample; None where the sample could not be used."""
+
+    label: int | None
+    probabilities: list[float] | None
+    confidence: float
+
+
+def rows_of(logits: Tensor) -> list[Row]:
+    """Logits `[B, K]` as plain answers.
+
+    Example:
+        >>> rows_of(torch.tensor([[0.0, 100.0], [torch.nan, torch.nan]]))
+        [Row(label=1, probabilities=[0.0, 1.0], confidence=1.0), Row(label=None, probabilities=None, confidence=0.0)]
+    """
+    probabilities = logits.double().softmax(dim=1)
+    best, classes = probabilities.max(dim=1)
+    values = zip(classes.tolist(), probabilities.round(decimals=6).tolist(), best.tolist(), strict=True)
+    return [Row(c, p, b) if b == b else Row(None, None, 0.0) for c, p, b in values]

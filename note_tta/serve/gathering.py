@@ -1,0 +1,153 @@
+"""Requests of many streams gathered into calls of a fleet, by one thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from .desk import Desk, Request
+from .limits import Limits, Refused
+
+TOGETHER = 64
+"""Samples of one call; a request that has more is a call of its own."""
+WAIT = 0.003
+"""Seconds that a call waits for requests that are just arriving."""
+
+
+class _Job(NamedTuple):
+    future: Future[Any]
+    work: Request | Callable[[Desk], Any]
+
+
+class Gathering:
+    """One thread that has the desk to itself: what is asked of it is done in order, samples together.
+
+    A call of the fleet takes all samples that wait, up to 64. It begins at once, unless other requests
+    are just arriving: then it waits for them, for three milliseconds at most.
+
+    Args:
+        desk: What does the work.
+        limits: How many samples may wait.
+        on_call: Told of every call of the fleet: its samples and its seconds.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        limits: Limits,
+        on_call: Callable[[int, float], None] = lambda samples, seconds: None,
+    ) -> None:
+        self.desk = desk
+        self.arriving = 0
+        self._limits = limits
+        self._on_call = on_call
+        self._jobs: deque[_Job] = deque()
+        self._waiting = 0
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="note-tta fleet", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Samples that wait."""
+        return self._waiting
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is somebody to do the work."""
+        return self._thread.is_alive()
+
+    def samples(self, request: Request) -> Future[Any]:
+        """Have samples answered; a `Refused` where too many wait already."""
+        count = len(request.x)
+        with self._changed:
+            if self._waiting and self._waiting + count > self._limits.queue:
+                raise Refused(
+                    429, f"{self._waiting} samples wait, the limit is {self._limits.queue}: send them later"
+                )
+            self._waiting += count
+            return self._put(request)
+
+    def ask(self, task: Callable[[Desk], Any]) -> Future[Any]:
+        """Have something done between calls of the fleet, after what was asked before."""
+        with self._changed:
+            if len(self._jobs) > self._limits.queue:
+                raise Refused(429, "too many requests wait: send them later")
+            return self._put(task)
+
+    def close(self) -> None:
+        """Do what was asked before, then stop."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _put(self, work: Request | Callable[[Desk], Any]) -> Future[Any]:
+        if self._closing:
+            raise Refused(503, "the service is being shut down")
+        future: Future[Any] = Future()
+        self._jobs.append(_Job(future, work))
+        self._changed.notify_all()
+        return future
+
+    def _work(self) -> None:
+        while (jobs := self._next()) is not None:
+            jobs = [job for job in jobs if job.future.set_running_or_notify_cancel()]
+            if jobs and not isinstance(jobs[0].work, Request):
+                self._do(jobs[0], jobs[0].work)
+            elif jobs:
+                self._answer(jobs, [job.work for job in jobs])  # type: ignore[misc]
+
+    def _do(self, job: _Job, task: Callable[[Desk], Any]) -> None:
+        try:
+            job.future.set_result(task(self.desk))
+        except Exception as error:  # it belongs to who asked; the thread goes on
+            job.future.set_exception(error)
+
+    def _answer(self, jobs: list[_Job], requests: list[Request]) -> None:
+        start = time.perf_counter()
+        try:
+            results = self.desk.answer(requests)
+        except Exception as error:  # it belongs to who asked; the thread goes on
+            results = [error] * len(jobs)
+        self._on_call(sum(len(request.x) for request in requests), time.perf_counter() - start)
+        for job, result in zip(jobs, results, strict=True):
+            if isinstance(result, Exception):
+                job.future.set_exception(result)
+            else:
+                job.future.set_result(result)
+
+    def _next(self) -> list[_Job] | None:
+        """What to do next: one task, or requests for samples of one shape; None where there is nothing more to come."""
+        with self._changed:
+            while not self._jobs:
+                if self._closing:
+                    return None
+                self._changed.wait()
+            if not isinstance(self._jobs[0].work, Request):
+                return [self._jobs.popleft()]
+            until = time.monotonic() + WAIT
+            while self.arriving and self._waiting < TOGETHER and not self._closing:
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            return self._alike()
+
+    def _alike(self) -> list[_Job]:
+        jobs: list[_Job] = []
+        count = 0
+        while self._jobs and isinstance(request := self._jobs[0].work, Request):
+            first = jobs[0].work if jobs else request
+            assert isinstance(first, Request)
+            if request.x.shape[1:] != first.x.shape[1:] or (jobs and count + len(request.x) > TOGETHER):
+                break
+            jobs.append(self._jobs.popleft())
+            count += len(request.x)
+        self._waiting -= count
+        return jobs

@@ -1,0 +1,92 @@
+"""Who may ask: who has the token, or else this machine only; and headers that keep browsers strict."""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .limits import Refused
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+OPEN = ("/", "/healthz", "/readyz", "/openapi.json")
+"""What anybody may see: the empty page, whether the service lives, and what it can be asked."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """Lets a request through to the application, or refuses it.
+
+    Args:
+        app: The application.
+        token: What requests must show, as `Authorization: Bearer …`; None lets everybody of this machine ask.
+            Then the name of the host must be this machine's, so that no page from elsewhere reaches it by a
+            name of its own.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None = None) -> None:
+        self.app = app
+        self.token = None if token is None else token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Judge one request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+
+        async def send_strictly(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        try:
+            self.check(scope["path"], Headers(scope=scope))
+        except Refused as refused:
+            headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else None
+            response = JSONResponse({"reason": refused.reason}, refused.status, headers)
+            await response(scope, receive, send_strictly)
+        else:
+            await self.app(scope, receive, send_strictly)
+
+    def check(self, path: str, headers: Headers) -> None:
+        """Refuse who may not ask."""
+        host = headers.get("host", "")
+        if self.token is None and _name(host) not in LOOPBACK:
+            raise Refused(403, "without a token the service answers to this machine's own name only")
+        origin = headers.get("origin")
+        if origin is not None and _split(origin) != host:
+            raise Refused(403, "a page from elsewhere asked")
+        if self.token is None or path in OPEN or path.startswith("/static/"):
+            return
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.token):
+            raise Refused(401, "the token is missing or wrong: send Authorization: Bearer <token>")
+
+
+def _name(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def _split(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None

@@ -1,0 +1,88 @@
+"""The service as a process: it listens, and at its end it does what was asked and writes what is not on disk."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+
+from ..fleet import Fleet
+from .application import create_app
+from .limits import Limits
+
+DRAIN = 4
+"""Seconds that requests under way have when the service is told to stop."""
+
+
+def serve(
+    fleet: Fleet,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    limits: Limits | None = None,
+    classes: list[str] | None = None,
+    feed: Callable[..., Any] | None = None,
+) -> None:
+    """Serve a fleet until the process is told to stop.
+
+    Args:
+        fleet: The fleet; it is closed at the end.
+        host: The address to listen at.
+        port: The port; 0 takes a free one.
+        token: What requests must show; needed where others than this machine can ask.
+        limits: How much is taken before it is refused.
+        classes: Names of the classes, for the page.
+        feed: A coroutine function that sends samples of its own.
+
+    Raises:
+        ValueError: Others than this machine could ask, and there is no token.
+    """
+    server = make_server(fleet, host, port, token=token, limits=limits, classes=classes, feed=feed)
+    server.run()
+
+
+def make_server(fleet: Fleet, host: str, port: int, *, token: str | None, **options: Any) -> uvicorn.Server:
+    """The server around a fleet; see `serve`."""
+    check_address(host, token)
+    server: uvicorn.Server
+    app = create_app(fleet, token=token, stopping=lambda: server.should_exit, **options)
+    config = uvicorn.Config(
+        app,
+        host,
+        port,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=DRAIN,
+        h11_max_incomplete_event_size=2**16,
+        ws="none",
+    )
+    server = uvicorn.Server(config)
+    return server
+
+
+def check_address(host: str, token: str | None) -> None:
+    """Refuse to be reached by others without a token.
+
+    Example:
+        >>> check_address("0.0.0.0", None)
+        Traceback (most recent call last):
+        ValueError: others can reach 0.0.0.0: give a token of at least 16 characters, --token, or listen at 127.0.0.1
+    """
+    if token is not None and len(token) < 16:
+        raise ValueError(f"token must have at least 16 characters, got {len(token)}")
+    if token is None and not _is_loopback(host):
+        raise ValueError(
+            f"others can reach {host}: give a token of at least 16 characters, --token, or listen at 127.0.0.1"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
