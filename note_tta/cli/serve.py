@@ -30,8 +30,12 @@ def serve(
         typer.Option(envvar="NOTE_TTA_TOKEN", help="What requests must show; needed beyond this machine."),
     ] = None,
     max_streams: Annotated[int, typer.Option(help="Streams in all.")] = 10_000,
-    max_resident: Annotated[int, typer.Option(help="Streams in memory; the others wait in the store.")] = 1024,
-    demo: Annotated[bool, typer.Option("--demo", help="A hundred simulated cameras on a small network.")] = False,
+    max_resident: Annotated[
+        int, typer.Option(help="Streams in memory; the others wait in the store.")
+    ] = 1024,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="A hundred simulated cameras on a small network.")
+    ] = False,
 ) -> None:
     """Serve a model to many streams, each of which adapts by itself.
 

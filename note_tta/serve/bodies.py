@@ -1,4 +1,4 @@
-"""Requests' bodies as samples: arrays, JSON, images. Nothing in them is run; sizes are judged before memory is taken."""
+"""Requests' bodies as samples: arrays, JSON, images. Nothing in them is run; sizes are judged before they are read."""
 
 from __future__ import annotations
 

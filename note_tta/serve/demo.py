@@ -29,7 +29,7 @@ Drift = Callable[[Tensor, float, torch.Generator], Tensor]
 
 def _faded(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:
     mean = x.mean(dim=(1, 2, 3), keepdim=True)
-    return mean + (x - mean) * (1 - 0.65 * strength)
+    return mean + (x - mean) * (1 - 0.85 * strength)
 
 
 def _lit(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:
@@ -41,7 +41,7 @@ def _noisy(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:
 
 
 def _dark(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:
-    return x * (1 - 0.75 * strength)
+    return x * (1 - 0.9 * strength)
 
 
 def _blurred(x: Tensor, strength: float, generator: torch.Generator) -> Tensor:

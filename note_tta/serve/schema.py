@@ -84,7 +84,7 @@ def openapi() -> Json:
         "required": ["samples"],
         "properties": {"samples": {"type": "array", "items": {}}},
     }
-    bodies = {kind: array for kind in (*ARRAYS, *IMAGES)} | {"application/json": {"schema": numbers}}
+    bodies = dict.fromkeys((*ARRAYS, *IMAGES), array) | {"application/json": {"schema": numbers}}
     state = {"application/x-note-tta-state": array}
     paths: Json = {
         f"{one}/samples": {

@@ -1,0 +1,70 @@
+import pytest
+import torch
+
+import note_tta as tta
+from note_tta.serve import Client
+from note_tta.serve.limits import Refused
+
+from .helpers import free_port, same
+
+
+def test_a_feed_goes_on_where_the_stream_is(client, x):
+    feed = client.feed("a")
+    assert feed.position == 0
+    feed(x[:30])
+    assert Client(f"http://127.0.0.1:{client._connection.port}").feed("a").position == 30
+    assert len(feed(x[30:32])) == 2
+
+
+def test_a_feed_learns_each_sample_once_through_a_crash(model, serving, x, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    with serving(tta.Fleet(model, spill=first)) as address:
+        feed = Client(address).feed("a")
+        for start in range(0, 100, 10):
+            feed(x[start : start + 10])
+        feed.client.ask("GET", "/healthz")
+        (second).mkdir()
+        for file in first.iterdir():  # what a kill would leave
+            (second / file.name).write_bytes(file.read_bytes())
+    with serving(tta.Fleet(model, spill=second)) as address:
+        feed.client = Client(address)
+        answers = [feed(x[start : start + 10]) for start in range(100, 200, 10)]
+        found = Client(address).stream("a")["counters"]["samples"]
+    assert found == 200
+    whole = tta.NOTE(model)
+    expected = torch.cat([whole(x[:100]), whole(x[100:200])]).softmax(1)
+    assert torch.allclose(torch.tensor([p for part in answers for _, p in part]), expected[100:], atol=1e-4)
+    with tta.Fleet(model, spill=second) as fleet:
+        assert same(fleet.state_dict("a"), whole.state_dict())
+
+
+def test_a_feed_keeps_only_what_is_not_durable(model, serving, x, tmp_path):
+    with serving(tta.Fleet(model, spill=tmp_path)) as address:
+        feed = Client(address).feed("a")
+        for start in range(0, 200, 20):
+            feed(x[start : start + 20])
+        assert min(feed._kept) == 192
+
+
+def test_a_feed_that_no_longer_has_what_the_server_wants_says_so(client, x):
+    feed = client.feed("a")
+    feed(x[:10])
+    client.ask("DELETE", "/streams/a")
+    with pytest.raises(LookupError, match="the server wants sample 0 of a, which is gone here"):
+        feed(x[10:20])
+
+
+def test_a_client_without_a_server_says_so(x):
+    with pytest.raises(ConnectionError, match="no answer from the service"):
+        Client(f"http://127.0.0.1:{free_port()}").send("a", x[:1])
+
+
+def test_a_mistake_is_not_tried_again(client):
+    with pytest.raises(Refused) as refused:
+        client.feed("a")(torch.zeros(1, 1, 3, 3))
+    assert refused.value.status == 422
+
+
+def test_an_address_is_checked():
+    with pytest.raises(ValueError, match=r"address must be like http://127\.0\.0\.1:8000, got 'localhost'"):
+        Client("localhost")

@@ -1,0 +1,188 @@
+import pytest
+import torch
+
+import note_tta as tta
+from note_tta.serve.desk import KEPT_WITHIN, Desk, Request
+from note_tta.serve.limits import Limits, Refused
+
+from .helpers import same
+
+
+@pytest.fixture
+def desk(model):
+    return Desk(tta.Fleet(model), Limits())
+
+
+def test_requests_of_many_streams_are_answered_as_their_own_methods_would(desk, model, x):
+    singles = {name: tta.NOTE(model) for name in "abc"}
+    for start in range(0, 240, 8):
+        requests = [Request(name, x[start + k : start + k + 8]) for k, name in enumerate("abc")]
+        for request, answer in zip(requests, desk.answer(requests), strict=True):
+            expected = singles[request.stream](request.x).softmax(1)
+            assert torch.allclose(torch.tensor(answer["probabilities"]), expected, atol=1e-4)
+            assert answer["classes"] == expected.argmax(1).tolist()
+    assert answer["samples"] == 240 and answer["durable"] is None
+
+
+def test_a_repeated_sample_is_answered_and_not_learned_from(desk, model, x):
+    once, twice = Desk(tta.Fleet(model), Limits()), desk
+    for start in range(0, 192, 16):
+        once.answer([Request("a", x[start : start + 16], start)])
+        first = twice.answer([Request("a", x[start : start + 16], start)])[0]
+        again = twice.answer([Request("a", x[start : start + 16], start)])[0]
+        assert first["repeated"] == 0 and again["repeated"] == 16
+        assert again["samples"] == first["samples"] == start + 16
+        assert len(again["classes"]) == 16
+    assert same(once.fleet.state_dict("a"), twice.fleet.state_dict("a"))
+
+
+def test_a_request_may_be_partly_repeated(desk, model, x):
+    desk.answer([Request("a", x[:50], 0)])
+    answer = desk.answer([Request("a", x[40:80], 40)])[0]
+    assert answer["repeated"] == 10 and answer["samples"] == 80 and len(answer["classes"]) == 40
+    whole = tta.NOTE(model)
+    whole(x[:80])
+    assert same(desk.fleet.state_dict("a"), whole.state_dict())
+
+
+def test_repeats_within_one_call_are_seen_too(desk, model, x):
+    answers = desk.answer([Request("a", x[:70], 0), Request("a", x[:70], 0), Request("a", x[70:80], 70)])
+    assert [answer["repeated"] for answer in answers] == [0, 70, 0]
+    whole = tta.NOTE(model)
+    whole(x[:80])
+    assert same(desk.fleet.state_dict("a"), whole.state_dict())
+
+
+def test_a_gap_is_refused_and_says_what_comes_next(desk, x):
+    desk.answer([Request("a", x[:10], 0)])
+    refused = desk.answer([Request("a", x[20:30], 20)])[0]
+    assert isinstance(refused, Refused) and refused.status == 409 and refused.details == {"expected": 10}
+    assert desk.position("a") == 10
+    refused = desk.answer([Request("new", x[20:30], 20)])[0]
+    assert refused.details == {"expected": 0} and "new" not in desk.fleet
+
+
+def test_one_bad_request_is_its_own_matter(desk, x):
+    answers = desk.answer([Request("a", x[:4]), Request("b", x[:4])])
+    assert all(isinstance(answer, dict) for answer in answers)
+    wrong = torch.rand(2, 1, 9, 9)
+    answers = desk.answer([Request("a", wrong), Request("c", wrong)])
+    assert [answer.status for answer in answers] == [422, 422]
+    assert desk.names == {"a", "b"} and desk.position("a") == 4
+
+
+def test_a_sample_with_nan_is_answered_with_null(desk, x):
+    bad = x[:3].clone()
+    bad[1] = torch.nan
+    answer = desk.answer([Request("a", bad)])[0]
+    assert answer["classes"][1] is None and answer["probabilities"][1] is None
+    assert None not in (answer["classes"][0], answer["classes"][2])
+
+
+def test_the_number_of_streams_is_limited(model, x):
+    desk = Desk(tta.Fleet(model), Limits(streams=2))
+    answers = desk.answer([Request(name, x[:2]) for name in ("a", "b", "c", "a")])
+    assert [isinstance(answer, dict) for answer in answers] == [True, True, False, True]
+    assert answers[2].status == 429 and "the limit is 2" in answers[2].reason
+    with pytest.raises(Refused, match="the limit is 2"):
+        desk.put_state("c", desk.state("a"))
+    desk.drop("b")
+    assert isinstance(desk.answer([Request("c", x[:2])])[0], dict)
+
+
+def test_reset_begins_anew_and_the_sequence_goes_on(desk, model, x):
+    desk.answer([Request("a", x[:200], 0)])
+    assert desk.change("a", "reset")["samples"] == 200
+    desk.answer([Request("a", x[200:300], 200)])
+    anew = tta.NOTE(model)
+    anew(x[200:300])
+    state, expected = desk.fleet.state_dict("a"), anew.state_dict()
+    assert state["counters"].pop("samples") == 300 and expected["counters"].pop("samples") == 100
+    assert same(state, expected)
+
+
+def test_rollback_returns_to_the_source(desk, x):
+    desk.answer([Request("a", x[:200])])
+    assert desk.record("a").distance > 0
+    source = {name: t.clone() for name, t in desk.fleet.method("a").backbone.source.items()}
+    assert desk.change("a", "rollback")["distance"] == 0
+    assert same(desk.fleet.state_dict("a")["model"], source)
+    assert desk.fleet.counters("a")["samples"] == 200
+
+
+def test_pause_and_resume(desk, x):
+    desk.answer([Request("a", x[:10])])
+    assert desk.change("a", "pause")["paused"]
+    desk.answer([Request("a", x[:200])])
+    assert desk.fleet.counters("a") | {"samples": 210, "updates": 0} == desk.fleet.counters("a")
+    assert not desk.change("a", "resume")["paused"]
+    desk.answer([Request("a", x[:64])])
+    assert desk.fleet.counters("a")["updates"] == 1
+
+
+def test_a_state_moves_to_another_service(desk, model, x):
+    desk.answer([Request("a", x[:100])])
+    other = Desk(tta.Fleet(model), Limits())
+    assert other.put_state("b", desk.state("a"))["samples"] == 100
+    one, two = desk.answer([Request("a", x[100:])])[0], other.answer([Request("b", x[100:], 100)])[0]
+    assert one["probabilities"] == two["probabilities"]
+
+
+@pytest.mark.parametrize("damage", [lambda s: b"", lambda s: s[:-1], lambda s: s[:200] + b"?" + s[201:]])
+def test_a_damaged_state_is_refused_and_changes_nothing(desk, x, damage):
+    desk.answer([Request("a", x[:100])])
+    before = desk.fleet.state_dict("a")
+    with pytest.raises(Refused, match="no state of a stream of this model"):
+        desk.put_state("a", damage(desk.state("a")))
+    assert same(desk.fleet.state_dict("a"), before)
+    assert same(before, desk.fleet.state_dict("a"))
+
+
+def test_another_models_state_is_refused(desk, x):
+    torch.manual_seed(5)
+    layers = [torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(144, 3)]
+    other = Desk(tta.Fleet(tta.convert_iabn(torch.nn.Sequential(*layers).eval())), Limits())
+    other.answer([Request("a", x[:4])])
+    with pytest.raises(Refused, match="no state of a stream of this model"):
+        desk.put_state("a", other.state("a"))
+    assert "a" not in desk.names
+
+
+def test_durable_is_what_the_next_process_finds(model, x, tmp_path):
+    desk = Desk(tta.Fleet(model, spill=tmp_path), Limits())
+    answers = [desk.answer([Request("a", x[i : i + 10], i)])[0] for i in range(0, 150, 10)]
+    assert [answer["durable"] for answer in answers][:6] == [0] * 6
+    assert answers[-1]["durable"] == 128
+    desk.fleet._streams.store._database.close()  # as a kill: nothing more is written
+    after = Desk(tta.Fleet(model, spill=tmp_path), Limits())
+    assert after.position("a") == 128
+
+
+def test_a_stream_that_does_not_learn_is_written_too(model, x, tmp_path):
+    desk = Desk(tta.Fleet(model, spill=tmp_path), Limits())
+    desk.answer([Request("a", x[:10], 0)])
+    desk.change("a", "pause")
+    at = 10
+    while at < 3 * KEPT_WITHIN:
+        answer = desk.answer([Request("a", x[:50], at)])[0]
+        at = answer["samples"]
+        assert at - answer["durable"] < KEPT_WITHIN + 50
+    assert answer["durable"] >= KEPT_WITHIN
+
+
+def test_the_memory_is_shown_as_pictures(desk, x):
+    import base64
+
+    desk.answer([Request("a", x[:10])])
+    shown = desk.memory("a")
+    assert shown["shape"] == [1, 8, 8] and len(shown["labels"]) == 10
+    pixels = torch.frombuffer(bytearray(base64.b64decode(shown["pixels"])), dtype=torch.uint8)
+    held = desk.fleet.method("a").memory.inputs()
+    assert torch.equal(pixels.view(held.shape).float() / 255, held)
+
+
+def test_an_unknown_stream_is_404(desk):
+    for ask in (desk.record, desk.state, desk.drop, desk.memory, lambda name: desk.change(name, "reset")):
+        with pytest.raises(Refused, match="there is no stream a") as refused:
+            ask("a")
+        assert refused.value.status == 404
