@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..fleet import Fleet
 from ..methods.packed import plain
-from ..store import Codec
+from ..fleet.store import Codec
 from .limits import Limits, Refused
 from .record import Record
 
