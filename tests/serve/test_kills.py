@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import note_tta as tta
+from note_tta.fleet.store import Codec
 from note_tta.methods.packed import plain
 from note_tta.serve import Client
-from note_tta.fleet.store import Codec
 
 from .helpers import free_port, same, small_model
 
