@@ -116,6 +116,8 @@ def _image(body: bytes, kind: str, channels: int | None, limits: Limits) -> Tens
             pixels = np.asarray(image.convert(_MODES[channels]))
     except Refused:
         raise
+    except Image.DecompressionBombError:
+        raise Refused(413, f"the image has more than {limits.pixels:,} pixels: send it smaller") from None
     except Exception as error:  # a damaged image can raise nearly anything
         raise Refused(400, f"the body is no whole {kind} image: {_line(error)}") from None
     return _scaled(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1)[None])

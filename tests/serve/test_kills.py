@@ -101,8 +101,14 @@ def test_thirty_kills_leave_every_stream_as_if_undisturbed(tmp_path):
     ]
     for thread in threads:
         thread.start()
+
+    def answered():
+        return sum(len(client.noted) for client in clients)
+
     while len(kills) < KILLS:
-        time.sleep(chance.uniform(0.05, 1.0))
+        enough, until = answered() + chance.randint(50, 400), time.monotonic() + 10
+        while answered() < enough and time.monotonic() < until:
+            time.sleep(chance.uniform(0.0005, 0.005))
         server.kill()
         server.start()
         kills.append(time.monotonic())
