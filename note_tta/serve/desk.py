@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..fleet import Fleet
-from ..methods.packed import plain
 from ..fleet.store import Codec
+from ..methods.packed import plain
 from .limits import Limits, Refused
 from .record import Record
 

@@ -18,7 +18,6 @@ from note_tta.serve import Client, Limits
 from .helpers import ask, running, small_model
 
 
-
 def picture(kind, size=(8, 8)):
     file = io.BytesIO()
     Image.new("L", size, 77).save(file, kind)
