@@ -29,7 +29,7 @@ from .wall import Wall
 
 _HERE = Path(__file__).parent / "static"
 _UPLOT = Path(__file__).parents[1] / "report" / "templates" / "uplot"
-STATE = "application/x-note-tta-state"
+STATE = "application/octet-stream"
 SMALL = 2**16
 """Bytes of an image or a text that is read at once, and not in another thread."""
 

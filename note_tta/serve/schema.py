@@ -85,7 +85,7 @@ def openapi() -> Json:
         "properties": {"samples": {"type": "array", "items": {}}},
     }
     bodies = dict.fromkeys((*ARRAYS, *IMAGES), array) | {"application/json": {"schema": numbers}}
-    state = {"application/x-note-tta-state": array}
+    state = {"application/octet-stream": array}
     paths: Json = {
         f"{one}/samples": {
             "parameters": [_ID],

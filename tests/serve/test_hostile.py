@@ -55,7 +55,7 @@ def good_bodies(client):
         "image/png": picture("PNG"),
         "image/jpeg": picture("JPEG"),
         "image/webp": picture("WEBP"),
-        "application/x-note-tta-state": client.state("known"),
+        "application/octet-stream": client.state("known"),
     }
 
 
@@ -165,6 +165,7 @@ def test_ten_thousand_hostile_requests_leave_nothing_behind(tmp_path):
 def test_the_service_keeps_to_its_schema():
     schemathesis = pytest.importorskip("schemathesis")
     from hypothesis import HealthCheck, given, settings
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
 
     with running(tta.Fleet(small_model()), limits=Limits(rate=1e6, streams=50, viewers=0)) as address:
         schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
@@ -172,13 +173,16 @@ def test_the_service_keeps_to_its_schema():
         for result in schema.get_all_operations():
             operation = result.ok()
 
-            @given(case=operation.as_strategy())
+            valid, invalid = (operation.as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode)
+
+            @given(case=valid | invalid)
             @settings(max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck))
             def check(case):
                 response = case.call(base_url=address)
                 assert response.status_code < 500
-                case.validate_response(response)
+                # A schema cannot say what an npy file or a state is, so what fits it may be refused.
+                case.validate_response(response, excluded_checks=[positive_data_acceptance])
 
             check()
             tried.add(operation.label)
-        assert len(tried) == 16
+        assert len(tried) == 15
