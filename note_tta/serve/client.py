@@ -92,9 +92,7 @@ class Client:
 
     def put_state(self, stream: str, state: bytes) -> dict[str, Any]:
         """Let a stream, new or known, go on from a state."""
-        answer: dict[str, Any] = self.ask(
-            "PUT", f"{_path(stream)}/state", state, "application/octet-stream"
-        )
+        answer: dict[str, Any] = self.ask("PUT", f"{_path(stream)}/state", state, "application/octet-stream")
         return answer
 
     def feed(self, stream: str, patience: float = 60.0) -> Feed:

@@ -173,7 +173,9 @@ def test_the_service_keeps_to_its_schema():
         for result in schema.get_all_operations():
             operation = result.ok()
 
-            valid, invalid = (operation.as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode)
+            valid, invalid = (
+                operation.as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode
+            )
 
             @given(case=valid | invalid)
             @settings(max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck))
