@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .methods import *  # noqa: F403
     from .nn.iabn import *  # noqa: F403
     from .recommended import *  # noqa: F403
+    from .watch import *  # noqa: F403
 
 
 def __getattr__(name: str) -> Any:

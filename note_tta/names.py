@@ -59,6 +59,7 @@ HOMES = {
     "checks": ("check_method",),
     "filter": ("TemporalFilter",),
     "fleet": ("Fleet",),
+    "watch": ("Watch",),
 }
 """The other names, by their module."""
 

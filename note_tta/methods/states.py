@@ -58,11 +58,7 @@ def check(state: Any, method: Method) -> None:
     _check_version(state["version"])
     here = method.backbone
     _check_layers(state["layers"], here.layers)
-    if state["fingerprint"] != here.fingerprint:
-        raise ValueError(
-            f"the state belongs to another model: the weights it was learned on have the fingerprint "
-            f"{state['fingerprint']!s:.40}, this model's have {here.fingerprint}"
-        )
+    _check_fingerprint(state["fingerprint"], here.fingerprint)
     for what, keys in (("model", method.tensors), ("parts", method._parts), ("counters", method.counters)):
         if not isinstance(state[what], dict) or state[what].keys() != keys.keys():
             raise ValueError(f"the state's {what} does not fit: expected the keys {sorted(keys)[:6]}…")
@@ -83,6 +79,7 @@ def check_wrapper(state: Any, wrapper: Wrapper) -> None:
     _check_version(state["version"])
     if state["method"] != own:
         raise ValueError(f"the state is of {state['method']!s:.60}, this method is {own}")
+    _check_fingerprint(state.get("fingerprint"), wrapper.backbone.fingerprint)
     if not isinstance(state["parts"], dict) or state["parts"].keys() != wrapper._parts.keys():
         raise ValueError(f"the state's parts does not fit: expected the keys {sorted(wrapper._parts)[:6]}…")
     if not isinstance(state["inner"], dict) or state["inner"].get("fingerprint") != state["fingerprint"]:
@@ -149,6 +146,14 @@ def _check_version(version: Any) -> None:
     if type(version) is not int or version > VERSION:
         raise ValueError(
             f"the state has format version {version!r:.40}, this library reads up to {VERSION}: update note-tta"
+        )
+
+
+def _check_fingerprint(theirs: Any, ours: str) -> None:
+    if theirs != ours:
+        raise ValueError(
+            f"the state belongs to another model: the weights it was learned on have the fingerprint "
+            f"{theirs!s:.40}, this model's have {ours}"
         )
 
 

@@ -1,0 +1,86 @@
+"""A module that answers with whatever tensors it is lent, to put samples to the source model and to snapshots."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..methods.backbone import Backbone, Tensors
+from ..methods.draft import copy_all
+from ..methods.norm import batch_norms, use_batch_statistics
+
+
+class Bench:
+    """Answers with the source's tensors or any others; one is enough for all streams of a model.
+
+    Args:
+        backbone: The model.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.backbone = backbone
+        self._tensors = backbone.clone_source()
+        self._module = backbone.build(self._tensors)
+        self._misfit = Misfit(self._module)
+        self._by_batch: nn.Module | None = None
+        self._lock = threading.Lock()
+
+    @torch.no_grad()
+    def ask(self, tensors: Tensors, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The logits of samples under these tensors, and how far each sample is from their statistics."""
+        with self._lock:
+            copy_all(self._tensors, tensors)
+            logits = self.backbone.run(self._module, x)
+            return logits, self._misfit.take()
+
+    @torch.no_grad()
+    def ask_together(self, tensors: Tensors, x: Tensor) -> Tensor:
+        """The logits of samples under these tensors and the samples' own statistics."""
+        with self._lock:
+            if self._by_batch is None:
+                self._by_batch = use_batch_statistics(self.backbone.build(self._tensors))
+            copy_all(self._tensors, tensors)
+            return self.backbone.run(self._by_batch, x)
+
+
+class Misfit:
+    """How far each sample is from the running statistics of the layers that it passes.
+
+    In every BatchNorm layer, for every channel, the sample's mean and variance over positions stand for a
+    normal distribution, as do the running ones; their divergence (Kullback-Leibler) is averaged over channels
+    and layers. It needs no labels and no source data. Compared with the same under the source's statistics it
+    tells whether the stream is still the one that was adapted to.
+
+    Args:
+        module: A module to look at; it gets hooks.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._found: list[Tensor] = []
+        for layer in batch_norms(module).values():
+            if layer.running_mean is not None:
+                layer.register_forward_pre_hook(self._catch)
+
+    def take(self) -> Tensor | None:
+        """The divergence of each sample of the last pass; None where no layer told anything."""
+        found, self._found = self._found, []
+        found = [each for each in found if len(each) == len(found[-1])]
+        return torch.stack(found).mean(dim=0) if found else None
+
+    def _catch(self, layer: _BatchNorm, inputs: tuple[Any, ...]) -> None:
+        assert layer.running_mean is not None and layer.running_var is not None
+        values = (
+            inputs[0].detach().float().flatten(2)
+            if inputs[0].ndim > 2
+            else inputs[0].detach().float()[..., None]
+        )
+        expected = layer.running_var.float() + layer.eps
+        distance = (values.mean(dim=2) - layer.running_mean.float()).square() / expected
+        if values.shape[2] > 1:
+            ratio = (values.var(dim=2, unbiased=False) + layer.eps) / expected
+            distance = distance + ratio - 1 - ratio.log()
+        self._found.append(distance.mean(dim=1) / 2)

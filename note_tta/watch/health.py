@@ -1,0 +1,75 @@
+"""How a stream is doing, as a small value that prints as a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+LEARNING_LOOKS = 4
+"""So many looks a stream counts as new."""
+SUSPECT = 0.5
+"""So near to an alarm, as a share of it, or with so many samples refused, a stream is suspect."""
+
+
+class Estimate(NamedTuple):
+    """The error in percent, estimated without labels, and an interval of 95 % for what sampling alone explains."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.1f} % ({self.low:.1f} to {self.high:.1f})"
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a stream is doing.
+
+    Attributes:
+        state: "learning", "steady", "drifting", "suspect" or "rolled back".
+        reasons: What speaks for it, in words.
+        samples: How many samples have been watched.
+        error: An estimate of the error; None without `source` and before the first look.
+        signals: Every signal at the last look.
+    """
+
+    state: str
+    reasons: tuple[str, ...]
+    samples: int
+    error: Estimate | None
+    signals: dict[str, float]
+
+    def __str__(self) -> str:
+        error = [] if self.error is None else [f"error about {self.error}"]
+        return f"{self.state}: {'; '.join([*self.reasons, *error])}"
+
+
+def judge(
+    signals: dict[str, float], *, alarm: str, trouble: str, resting: bool, drifting: bool, looks: float
+) -> tuple[str, tuple[str, ...]]:
+    """The state of a stream and what speaks for it.
+
+    Args:
+        signals: At the last look.
+        alarm: The last alarm in words.
+        trouble: The trouble that is nearest to an alarm, in words.
+        resting: Whether learning rests after an alarm.
+        drifting: Whether the input is unlike the source's.
+        looks: How many looks' samples there were.
+    """
+    differ = f"{100 * signals['disagreement']:.0f} % of the answers differ from the source model's"
+    if resting:
+        return "rolled back", (alarm, "learning rests")
+    doubts = []
+    if signals["strain"] >= SUSPECT:
+        doubts.append(trouble)
+    if signals["unlearned"] >= SUSPECT:
+        doubts.append(f"{100 * signals['unlearned']:.0f} % of the samples are too far off to be learned from")
+    if signals["undone"] >= SUSPECT:
+        doubts.append(f"{100 * signals['undone']:.0f} % of the updates were undone")
+    if doubts:
+        return "suspect", tuple(doubts)
+    if drifting:
+        return "drifting", ("the input is not like the source's", differ)
+    return "learning" if looks < LEARNING_LOOKS else "steady", (differ,)

@@ -1,0 +1,243 @@
+"""What the watch keeps of the source: samples to ask again, and how sure the source model is of its answers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..files import write_atomically
+from ..memory import PBRS
+from ..memory.memory import pack, unpack
+from ..methods.backbone import Backbone, Tensors
+from ..methods.draft import Draft
+from ..methods.method import Method
+from ..methods.objectives import entropies
+from ..plain import load_plain
+from .bench import Bench
+from .signals import lost_probability
+
+Source = Iterable[Any] | str | Path
+FEWEST = 32
+"""Fewer source samples than this tell nothing."""
+
+QUANTILES = 101
+PER_CLASS = 30
+"""A class that was answered at least so often has entropies of its own, another one those of all classes."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What is known of the source. It is never changed, so all streams of a model share one.
+
+    Attributes:
+        fingerprint: Of the model's frozen weights.
+        canaries: Source samples `[N, ...]` that the source model answers right, as far as that is known; as bytes
+            where that loses nothing.
+        answers: Its answers to them.
+        chances: The probability that it gives to these answers.
+        own_statistics: Whether they are normalised with statistics of their own instead of the running ones.
+        entropies: Quantiles of its entropy on the source, per answer; the last row is over all.
+        error: Its error there in percent; without labels, what its confidence makes it.
+        threshold: As many source samples have a larger entropy as are answered wrong (ATC, Garg et al. 2022).
+        samples: How many source samples there were.
+        labelled: Whether they had labels.
+    """
+
+    fingerprint: str
+    canaries: Tensor
+    answers: Tensor
+    chances: Tensor
+    own_statistics: bool
+    entropies: Tensor
+    error: float
+    threshold: float
+    samples: int
+    labelled: bool
+
+    def quantiles(self, answer: int) -> Tensor:
+        """The quantiles of the source's entropies on samples with this answer."""
+        return self.entropies[answer]
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file, to be given as `source=` another time."""
+        buffer = io.BytesIO()
+        torch.save(self.state(), buffer)
+        write_atomically(Path(path), buffer.getvalue())
+
+    def state(self) -> dict[str, Any]:
+        """All of it: tensors and plain values."""
+        return dict(vars(self))
+
+    @classmethod
+    def of_state(cls, state: Any) -> Reference:
+        """What a state says; a `ValueError` where it does not fit together."""
+        if not isinstance(state, dict) or state.keys() != {field.name for field in fields(cls)}:
+            raise ValueError("it says other things of the source than this version knows")
+        found = cls(**state)
+        tensors = (found.canaries, found.answers, found.chances, found.entropies)
+        if not all(isinstance(tensor, Tensor) and len(tensor) for tensor in tensors):
+            raise ValueError("it has no source samples")
+        if len({len(tensor) for tensor in tensors[:3]}) != 1 or found.entropies.ndim != 2:
+            raise ValueError("it has source samples without answers")
+        if not 0 <= int(found.answers.min()) <= int(found.answers.max()) < len(found.entropies) - 1:
+            raise ValueError("it has answers beyond its classes")
+        return found
+
+    def is_same(self, other: Reference) -> bool:
+        """Whether another says the same."""
+        pairs = ((value, getattr(other, name)) for name, value in self.state().items())
+        return all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in pairs)
+
+
+class Known:
+    """What is known of the source, as a part of a watch: a `Reference`, or None where no source was given."""
+
+    def __init__(self, reference: Reference | None = None) -> None:
+        self.reference = reference
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it."""
+        return {} if self.reference is None else self.reference.state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what another has learned; where it is the same, the tensors stay shared."""
+        found = Reference.of_state(state) if state else None
+        if found is None or self.reference is None or not found.is_same(self.reference):
+            self.reference = found
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Known:
+        return Known(self.reference)
+
+
+def learn_reference(method: Method, source: Source, bench: Bench, count: int, tolerance: float) -> Reference:
+    """Learn what there is to know of the source, in one pass of the source model.
+
+    Args:
+        method: The innermost method.
+        source: Batches of inputs, or of inputs and labels; or a file that `Reference.save` wrote.
+        bench: Answers with the source model.
+        count: How many samples to keep.
+        tolerance: How much of their probability they may lose.
+
+    Raises:
+        ValueError: There are too few samples, or the file belongs to another model.
+    """
+    if isinstance(source, str | Path):
+        return _read(Path(source), method.backbone)
+    kept = PBRS(count)
+    answers, surprises, wrong, labelled = [], [], [], set()
+    for batch in source:
+        x, labels = _inputs_and_labels(batch)
+        x = method.checked(x)
+        logits, _ = bench.ask(method.backbone.source, x)
+        logits = logits.cpu()
+        good = torch.isfinite(logits).all(dim=1)
+        answer = logits.argmax(dim=1)
+        right = good if labels is None else good & (answer == labels)
+        for row in right.nonzero()[:, 0].tolist():
+            kept.add(x[row], int(answer[row]))
+        doubt = 1 - logits.softmax(dim=1).amax(dim=1) if labels is None else (answer != labels).float()
+        labelled.add(labels is not None)
+        answers.append(answer[good])
+        surprises.append(entropies(logits)[good])
+        wrong.append(doubt[good])
+    samples = sum(map(len, answers))
+    if samples < FEWEST or len(kept) == 0:
+        raise ValueError(f"source must have at least {FEWEST} samples, got {samples}")
+    if len(labelled) > 1:
+        raise ValueError("source must have labels in every batch or in none")
+    canaries, labels = kept.inputs(), torch.tensor(kept.labels())
+    own = _needs_own_statistics(method, bench, canaries, labels, tolerance)
+    logits = _answers(bench, method.backbone.source, canaries, own)
+    error = float(torch.cat(wrong).double().mean())
+    entropy = torch.cat(surprises).float()
+    packed = pack(canaries)
+    return Reference(
+        fingerprint=method.backbone.fingerprint,
+        canaries=canaries if packed is None else packed,
+        answers=labels,
+        chances=logits.float().softmax(dim=1).cpu().gather(1, labels[:, None])[:, 0],
+        own_statistics=own,
+        entropies=_quantiles(entropy, torch.cat(answers), logits.shape[1]),
+        error=100 * error,
+        threshold=float(entropy.quantile(1 - error)),
+        samples=samples,
+        labelled=labelled == {True},
+    )
+
+
+def lost(reference: Reference, bench: Bench, tensors: Tensors) -> Tensor:
+    """What each canary has lost of its probability under these tensors."""
+    device = bench.backbone.device
+    canaries = unpack(reference.canaries, bench.backbone.dtype or torch.float32).to(device)
+    logits = _answers(bench, tensors, canaries, reference.own_statistics)
+    return lost_probability(logits, reference.answers.to(device), reference.chances.to(device)).cpu()
+
+
+def _answers(bench: Bench, tensors: Tensors, x: Tensor, own_statistics: bool) -> Tensor:
+    return bench.ask_together(tensors, x) if own_statistics else bench.ask(tensors, x)[0]
+
+
+def _needs_own_statistics(
+    method: Method, bench: Bench, canaries: Tensor, answers: Tensor, tolerance: float
+) -> bool:
+    """Whether a harmless change of the sensor would look like damage under the running statistics.
+
+    Half the contrast, learned half-way, is harmless. Where the source's samples are then lost, as with
+    plain BatchNorm, what is left to ask is whether they are right under statistics of their own. Methods that answer by
+    the batch's statistics always do.
+    """
+    backbone = method.backbone
+    if not method.batch_free:
+        return True
+    if not any(name.endswith("running_mean") for name in backbone.source) or len(canaries) < 2:
+        return False
+    draft = Draft(backbone)
+    faded = canaries.mean() + (canaries - canaries.mean()) / 2
+    with torch.no_grad():
+        draft.predict(faded, momentum=0.5)
+    device = backbone.device
+    source, _ = bench.ask(backbone.source, canaries)
+    chances = source.float().softmax(dim=1).gather(1, answers.to(device)[:, None])[:, 0]
+    moved, _ = bench.ask(draft.tensors, canaries)
+    return float(lost_probability(moved, answers.to(device), chances).mean()) > tolerance / 2
+
+
+def _quantiles(entropy: Tensor, answers: Tensor, classes: int) -> Tensor:
+    points = torch.linspace(0, 1, QUANTILES)
+    everything = entropy.quantile(points)
+    rows = [entropy[answers == label] for label in range(classes)]
+    own = [row.quantile(points) if len(row) >= PER_CLASS else everything for row in rows]
+    return torch.stack([*own, everything])
+
+
+def _inputs_and_labels(batch: Any) -> tuple[Tensor, Tensor | None]:
+    if isinstance(batch, Tensor):
+        return batch, None
+    if isinstance(batch, tuple | list) and batch and isinstance(batch[0], Tensor):
+        if len(batch) == 1:
+            return batch[0], None
+        if len(batch) == 2:
+            return batch[0], torch.as_tensor(batch[1]).cpu()
+    raise TypeError(f"source must give batches x or (x, y), it gave a {type(batch).__name__}")
+
+
+def _read(path: Path, backbone: Backbone) -> Reference:
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        reference = Reference.of_state(load_plain(path))
+    except Exception as error:  # a damaged or crafted file can raise anything
+        raise ValueError(f"{path} cannot be read as what is known of a source: {error}") from None
+    if reference.fingerprint != backbone.fingerprint:
+        raise ValueError(
+            f"{path} belongs to another model: its weights have the fingerprint {reference.fingerprint!s:.40}, "
+            f"this model's have {backbone.fingerprint}"
+        )
+    return reference

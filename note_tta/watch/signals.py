@@ -1,0 +1,190 @@
+"""What can be told without labels about a model that adapts: each signal is one small function or object."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+MOST_EVIDENCE = 1e200
+"""Evidence is not counted beyond this."""
+
+ALIKE = 0.01
+"""Two samples that differ by less than this share of their size are copies of each other."""
+
+
+def effective_classes(weights: Tensor) -> float:
+    """How many classes a distribution amounts to: the exponential of its entropy.
+
+    Concentration is looked at over the memory or a long window, never over a batch: on a correlated stream a
+    batch holds one class for honest reasons. (ASR, Lim et al. 2026, looks at the batch.)
+
+    Args:
+        weights: One non-negative weight per class, not necessarily of sum 1.
+
+    Example:
+        >>> effective_classes(torch.tensor([5.0, 5.0, 0.0]))
+        2.0
+    """
+    total = float(weights.sum())
+    if total <= 0:
+        return 0.0
+    shares = weights[weights > 0].double() / total
+    return round(math.exp(-float((shares * shares.log()).sum())), 9)
+
+
+def lost_probability(logits: Tensor, answers: Tensor, chances: Tensor) -> Tensor:
+    """What each source sample has lost of the probability that the source model gave to its own answer.
+
+    Asked on samples of the source that are kept for this, it tells what adapting has cost there. The samples
+    are always the same, so it does not matter how correlated the stream is.
+
+    Args:
+        logits: The adapted model's logits `[N, K]`.
+        answers: The source model's answers `[N]`.
+        chances: The probability that the source model gave to them `[N]`.
+
+    Example:
+        >>> lost_probability(torch.tensor([[0.0, 0.0]]), torch.tensor([0]), torch.tensor([0.75]))
+        tensor([0.2500])
+    """
+    now = logits.float().softmax(dim=1).gather(1, answers[:, None])[:, 0]
+    return (chances - now).clamp(min=0)
+
+
+def copies(samples: Tensor) -> float:
+    """The share of samples that have a near copy among the others: a frozen sensor, repeated frames.
+
+    Example:
+        >>> copies(torch.ones(4, 1, 2, 2)), copies(torch.eye(4))
+        (1.0, 0.0)
+    """
+    if len(samples) < 2:
+        return 0.0
+    flat = samples.flatten(1).float()
+    distances = torch.cdist(flat, flat).fill_diagonal_(torch.inf)
+    sizes = flat.norm(dim=1) + 1e-6
+    return float((distances.amin(dim=1) <= ALIKE * sizes).float().mean())
+
+
+def drift(tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> dict[str, float]:
+    """How far the adapting tensors of each layer are from the source's.
+
+    Running means are compared in standard deviations of the source, running variances as a logarithm of their
+    ratio, other tensors in the size of the source's; each is a root mean square over the tensor, and a layer
+    has the largest of its tensors.
+
+    Args:
+        tensors: The adapting tensors, by name.
+        source: The same at the source.
+
+    Example:
+        >>> source = {"norm.running_mean": torch.zeros(2), "norm.running_var": torch.ones(2)}
+        >>> drift({**source, "norm.running_mean": torch.full((2,), 0.5)}, source)
+        {'norm': 0.5}
+    """
+    layers: dict[str, float] = {}
+    for name, tensor in tensors.items():
+        layer, _, kind = name.rpartition(".")
+        origin = source[name].detach().double()
+        moved = tensor.detach().double() - origin
+        if kind == "running_var":
+            moved = torch.log((tensor.detach().double() + 1e-12) / (origin + 1e-12))
+        elif kind == "running_mean":
+            moved = moved / (source[f"{layer}.running_var"].double() + 1e-12).sqrt()
+        elif kind == "num_batches_tracked":
+            continue
+        else:
+            moved = moved / (origin.square().mean().sqrt() + 1e-12)
+        far = float(moved.square().mean().sqrt())
+        layers[layer] = max(layers.get(layer, 0.0), round(far, 6))
+    return layers
+
+
+class Detector:
+    """Adds up evidence against a hypothesis and calls when there is enough, seldom by chance.
+
+    Each piece of evidence is an e-value: not negative, and of expectation at most 1 while the hypothesis holds,
+    whatever came before. The Shiryaev-Roberts recursion `R ← e (1 + R)` then takes at least `patience` steps
+    on average until it reaches `patience` (e-detectors: Shin, Ramdas, Rinaldo 2022). Dependence between
+    samples does no harm as long as each step's expectation holds given the past.
+
+    Example:
+        >>> detector = Detector()
+        >>> [detector.add(2.0, patience=100) for _ in range(6)]
+        [False, False, False, False, False, True]
+    """
+
+    def __init__(self) -> None:
+        self.sum = 0.0
+
+    def add(self, evidence: float, patience: float) -> bool:
+        """Take in an e-value; returns whether there is enough of them.
+
+        Args:
+            evidence: Of this step.
+            patience: The expected number of steps between false calls.
+        """
+        self.sum = min(evidence * (1 + self.sum), MOST_EVIDENCE)
+        return self.sum >= patience
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.sum = 0.0
+
+
+class Wager:
+    """Bets that ranks are not uniform: POEM's martingale (Bar, Shaer, Romano, NeurIPS 2024).
+
+    A rank `u` in [0, 1] of a sample among the source's is uniform while the stream is like the source. Betting the
+    share `bet` on high ranks makes wealth `1 + bet (u - 1/2)` times what it was, of expectation 1. The bet
+    follows past wins by an online Newton-like step.
+
+    Example:
+        >>> wager = Wager()
+        >>> wealth = 1.0
+        >>> for _ in range(200):
+        ...     wealth *= wager.play(0.9)
+        >>> wealth > 1e6
+        True
+    """
+
+    LARGEST = 1.8
+    RATE = 1 / (8 * math.sqrt(3))
+
+    def __init__(self) -> None:
+        self.bet = 0.0
+        self.squares = 0.0
+
+    def play(self, rank: float) -> float:
+        """What one unit of wealth becomes, an e-value; the bet is of before the rank was seen."""
+        offset = rank - 0.5
+        won = 1 + self.bet * offset
+        slope = offset / won
+        if abs(self.bet) > self.LARGEST and slope * self.bet > 0:
+            slope = 0.0
+        if slope:
+            self.squares += slope * slope
+            self.bet += self.RATE * slope / math.sqrt(self.squares)
+        return won
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.bet = self.squares = 0.0
+
+
+def rank(value: float, quantiles: Tensor) -> float:
+    """The rank in [0, 1] of a value among sorted quantiles, with straight lines between them.
+
+    Example:
+        >>> rank(0.5, torch.tensor([0.0, 1.0, 2.0]))
+        0.25
+    """
+    last = len(quantiles) - 1
+    above = int(torch.searchsorted(quantiles, torch.tensor(value, dtype=quantiles.dtype)))
+    if above == 0 or above > last:
+        return 0.0 if above == 0 else 1.0
+    low, high = float(quantiles[above - 1]), float(quantiles[above])
+    return (above - 1 + (value - low) / (high - low) if high > low else above) / last

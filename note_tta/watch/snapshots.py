@@ -1,0 +1,63 @@
+"""States to go back to, the older the rarer."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Snapshot(NamedTuple):
+    """What had been learned after so many samples."""
+
+    samples: int
+    learned: dict[str, Any]
+
+
+class Snapshots:
+    """A few good snapshots whose ages grow by factors of four, as a part of a watch.
+
+    Of every 4, 16, ... snapshots that are offered, one is kept for as long.
+
+    Example:
+        >>> ring = Snapshots()
+        >>> for number in range(1, 10):
+        ...     ring.add(number, {}, slots=3)
+        >>> [snapshot.samples for snapshot in ring.newest_first()]
+        [9, 8]
+    """
+
+    def __init__(self) -> None:
+        self.offered = 0
+        self.held: dict[int, Snapshot] = {}
+
+    def add(self, samples: int, learned: dict[str, Any], slots: int) -> None:
+        """Offer a snapshot to a ring of so many slots."""
+        self.offered += 1
+        zeros = (self.offered & -self.offered).bit_length() - 1
+        self.held[min(zeros // 2, slots - 1)] = Snapshot(samples, learned)
+
+    def newest_first(self) -> list[Snapshot]:
+        """All of them."""
+        return sorted(self.held.values(), key=lambda snapshot: -snapshot.samples)
+
+    def drop_from(self, samples: int) -> None:
+        """Drop those that were taken at this sample or later."""
+        self.held = {slot: each for slot, each in self.held.items() if each.samples < samples}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The snapshots, by slot."""
+        return {"offered": self.offered, "held": {slot: list(each) for slot, each in self.held.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state."""
+        held = {
+            int(slot): Snapshot(int(samples), learned) for slot, (samples, learned) in state["held"].items()
+        }
+        if any(set(each.learned) != {"model", "parts"} for each in held.values()):
+            raise ValueError("it holds snapshots of another kind")
+        self.offered, self.held = int(state["offered"]), held
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Snapshots:
+        """A ring of its own; a snapshot is never changed, so forks share those that they have in common."""
+        twin = Snapshots()
+        twin.offered, twin.held = self.offered, dict(self.held)
+        return twin

@@ -1,0 +1,158 @@
+"""What a watch counts from sample to sample: windows over the answers, evidence, and where it stands."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .health import Estimate
+from .signals import Detector, Wager
+
+HALF_LIFE_IN_PAIRS = 64
+LONGER = 4
+"""The long window over the answers is so many times the short one."""
+
+
+class Tally:
+    """Counts of one stream, as a part of a watch; all plain values and a few numbers per class.
+
+    Windows forget by half in a look (over the answers), or in 64 comparisons with the source model.
+
+    Attributes:
+        samples: Samples that have been watched.
+        next_look: The sample at which signals are looked at next; 0 before the first look.
+        last_look: The sample at which they were looked at last.
+        paused: Whether the caller has paused the stream.
+        alarmed: Whether an alarm was told that has not ended yet.
+        drifting: Whether the input was found to be unlike the source's.
+        resting_since: The sample since which learning rests after an alarm.
+        woken: The sample at which learning began again.
+        target: The sample of the snapshot that was gone back to.
+        trouble: What was nearest to an alarm at the last look, in words.
+        rest: How many looks the last rest took at least.
+        answers: The weight of each class among the latest answers.
+        long: The same over four times as many.
+        ours: The same among answers that were compared with the source model's.
+        theirs: The same among the source model's.
+    """
+
+    def __init__(self) -> None:
+        self.misfit, self.surprise, self.wager = Detector(), Detector(), Wager()
+        self.next_look = self.last_look = 0
+        self.samples = self.classes = self.pairs = self.narrow = self.copied = 0
+        self.paused = self.alarmed = self.drifting = False
+        self.resting_since: int | None = None
+        self.woken: int | None = None
+        self.target: int | None = None
+        self.trouble = ""
+        self.rest = 0
+        self.last = -1
+        self.weight = self.entropy = self.beyond = self.changes = 0.0
+        self.differ, self.rank = 0.0, 0.5
+        self.answers = self.long = self.ours = self.theirs = torch.zeros(0, dtype=torch.float64)
+        self.counts = {"alarms": 0, "rollbacks": 0, "returns": 0, "resting_samples": 0}
+        self.counters = {"unlearned_samples": 0, "updates": 0, "rejected_updates": 0}
+
+    def count(self, answers: Tensor, entropy: Tensor, limit: float, classes: int, window: int) -> None:
+        """Take in answered samples."""
+        n = len(answers)
+        self._grow(classes)
+        keep = 0.5 ** (1 / window)
+        weights = keep ** torch.arange(n - 1, -1, -1, dtype=torch.float64)
+        faded = keep**n
+        changed = (answers != torch.cat([torch.tensor([self.last]), answers[:-1]])).double()
+        self.answers = self.answers * faded + torch.bincount(answers, weights, classes)
+        slow = keep ** ((n - 1 - torch.arange(n)) / LONGER)
+        self.long = self.long * keep ** (n / LONGER) + torch.bincount(answers, slow, classes)
+        self.weight = self.weight * faded + float(weights.sum())
+        self.entropy = self.entropy * faded + float(weights @ entropy.double())
+        self.beyond = self.beyond * faded + float(weights @ (entropy > limit).double())
+        self.changes = self.changes * faded + float(weights @ changed)
+        self.last = int(answers[-1])
+        self.samples += n
+
+    def pair(self, ours: int, theirs: int) -> None:
+        """Take in an answer and the source model's to the same sample."""
+        keep = 0.5 ** (1 / HALF_LIFE_IN_PAIRS)
+        self.ours, self.theirs = self.ours * keep, self.theirs * keep
+        self.ours[ours] += 1
+        self.theirs[theirs] += 1
+        step = max(1 - keep, 1 / (self.pairs + 1))
+        self.differ += step * ((ours != theirs) - self.differ)
+        self.pairs += 1
+
+    def bet(self, rank: float, patience: float) -> bool:
+        """Take in the rank of the source model's entropy among the source's; returns whether the input has drifted."""
+        keep = 0.5 ** (1 / HALF_LIFE_IN_PAIRS)
+        self.rank += (1 - keep) * (rank - self.rank)
+        return self.surprise.add(self.wager.play(rank), patience)
+
+    def clear_pairs(self) -> None:
+        """Forget the comparisons with the source model's answers."""
+        self.ours, self.theirs = torch.zeros_like(self.ours), torch.zeros_like(self.theirs)
+        self.pairs = 0
+
+    def forget_bets(self) -> None:
+        """Let betting on a drift begin anew."""
+        self.surprise.clear()
+        self.wager.clear()
+
+    def signals(self) -> dict[str, float]:
+        """What the windows say."""
+        weight = max(self.weight, 1e-9)
+        return {
+            "entropy": round(self.entropy / weight, 4),
+            "disagreement": round(self.differ, 4),
+            "runs": round(self.changes, 1),
+        }
+
+    def error(self) -> Estimate:
+        """The share of answers that are less sure than the source's threshold, as an estimate of the error.
+
+        On a correlated stream the samples of a run are not independent: the interval counts runs.
+        """
+        share = self.beyond / max(self.weight, 1e-9)
+        return Estimate(*(round(100 * end, 2) for end in (share, *_wilson(share, self.changes))))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Every count."""
+        plain = {name: value for name, value in vars(self).items() if not isinstance(value, Detector | Wager)}
+        return {
+            **{name: value.clone() if isinstance(value, Tensor) else value for name, value in plain.items()},
+            "evidence": [self.misfit.sum, self.surprise.sum, self.wager.bet, self.wager.squares],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over counts."""
+        own = self.state_dict()
+        if state.keys() != own.keys():
+            raise ValueError("it counts other things")
+        for name, value in state.items():
+            kinds = (int, type(None)) if name in ("resting_since", "woken", "target") else (type(own[name]),)
+            if not isinstance(value, kinds):
+                raise ValueError(f"its {name} is a {type(value).__name__}")
+            if name != "evidence":
+                setattr(self, name, dict(value) if isinstance(value, dict) else value)
+        if {len(w) for w in (self.answers, self.long, self.ours, self.theirs)} != {self.classes}:
+            raise ValueError("its windows are of different numbers of classes")
+        if not -1 <= self.last < max(self.classes, 1):
+            raise ValueError(f"its last answer is {self.last}")
+        self.misfit.sum, self.surprise.sum, self.wager.bet, self.wager.squares = map(float, state["evidence"])
+
+    def _grow(self, classes: int) -> None:
+        if self.classes != classes:
+            self.classes = classes
+            self.answers, self.long, self.ours, self.theirs = (
+                torch.zeros(classes, dtype=torch.float64) for _ in range(4)
+            )
+
+
+def _wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
+    """The interval of a share that was seen over so many independent draws."""
+    count = max(count, 1.0)
+    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return max(0.0, middle - half), min(1.0, middle + half)
