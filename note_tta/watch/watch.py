@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..memory import FIFO
+from ..methods.backbone import Tensors
 from ..methods.method import Method
 from ..methods.objectives import entropies
 from ..methods.settings import check_count
@@ -273,7 +274,7 @@ class Watch(Wrapper):
             cause = f"the statistics of {_name(best)} fit the stream better than the adapted ones"
             self._tell("return", cause, {"misfit": round(found, 4), "worse_by": round(2**gap, 2)})
 
-    def _misfit(self, tensors: dict[str, Tensor], x: Tensor) -> float:
+    def _misfit(self, tensors: Tensors, x: Tensor) -> float:
         far = self.bench.ask(tensors, x)[1]
         return 0.0 if far is None else float(far.mean())
 
