@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..methods.delay import Job, Pending, Work, Workshop
+from ..methods.delay import Job, Pending, Work, Workshop, run_behind
 from ..methods.draft import Draft, Value
 from ..methods.interval import IntervalMethod
 
@@ -52,7 +52,9 @@ class SharedWorkshop(Workshop):
         with self._changed:
             self._queue[pending] = work
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work_off, name="note-tta updates", daemon=True)
+                self._thread = threading.Thread(
+                    target=run_behind, args=(self._work_off,), name="note-tta updates", daemon=True
+                )
                 self._thread.start()
 
     def keep_up(self) -> None:

@@ -6,6 +6,9 @@ does not depend on when it is computed.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 EXECUTORS = ("thread",)
 """The ways to compute a delayed update beside the calls."""
+NICENESS = 10
+"""The scheduling priority of threads that compute updates, where 0 is usual and 19 the lowest."""
 
 Work = Callable[[Callable[[], None]], Value | None]
 """Works an update out, and calls the function it is given after each piece of the work; None is a non-finite one."""
@@ -82,7 +87,7 @@ class Pending:
         self._cancelled = True
 
     def _start(self, work: Callable[[], None]) -> None:
-        threading.Thread(target=work, name="note-tta update").start()
+        threading.Thread(target=run_behind, args=(work,), name="note-tta update").start()
 
     def _wait(self, until: Callable[[], bool]) -> float:
         started = time.perf_counter()
@@ -107,6 +112,16 @@ class Pending:
         with self._progress:
             self.done = True
             self._progress.notify_all()
+
+
+def run_behind(work: Callable[[], None]) -> None:
+    """Work in this thread with what time the callers' threads leave. Linux schedules threads; elsewhere as usual."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        with contextlib.suppress(OSError):
+            niceness = max(os.getpriority(os.PRIO_PROCESS, thread), NICENESS)
+            os.setpriority(os.PRIO_PROCESS, thread, niceness)
+    work()
 
 
 class Workshop:

@@ -1,6 +1,7 @@
 """Delayed updates: the same answers whatever the timing, no thread left behind, waiting spread over the calls."""
 
 import gc
+import os
 import random
 import subprocess
 import sys
@@ -157,6 +158,22 @@ def test_the_number_of_threads_of_the_caller_is_left_alone():
     before = torch.get_num_threads()
     make("note", interval=8, delay=8)(images(40))
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives threads priorities of their own")
+def test_updates_give_way_to_the_callers_thread():
+    method = make("note", interval=8, delay=8)
+    learn, seen = method.learn, []
+
+    def noting(draft, x):
+        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        learn(draft, x)
+
+    method.learn = noting
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    method(images(24))
+    assert seen == [max(own, 10)] * 3
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
 
 
 def test_an_update_that_is_computed_already_is_not_waited_for():
