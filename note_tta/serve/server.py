@@ -12,6 +12,8 @@ from ..fleet import Fleet
 from .application import create_app
 from .limits import Limits
 
+CONNECTIONS = 1000
+"""Connections at once; more are turned away."""
 DRAIN = 4
 """Seconds that requests under way have when the service is told to stop."""
 
@@ -57,6 +59,7 @@ def make_server(fleet: Fleet, host: str, port: int, *, token: str | None, **opti
         log_level="warning",
         server_header=False,
         timeout_keep_alive=30,
+        limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=DRAIN,
         h11_max_incomplete_event_size=2**16,
         ws="none",

@@ -1,0 +1,124 @@
+"""The service on several machines: Ray Serve places streams by id, and starts anew what dies.
+
+    pip install 'note-tta[ray]'
+    python examples/serve_on_ray.py my_package:make_model /shared/streams --shards 4
+
+A shard is the application of `note_tta.serve` with a folder of its own in the store, which all machines must see. The
+entrance sends every request to the shard of its stream, so that a stream is in one place only. When a machine dies, Ray
+starts its shards elsewhere: they find their streams in the store, and clients send on from what was durable there. Set
+NOTE_TTA_TOKEN where others than this machine can ask. The number of shards stays; to change it, move the streams
+with GET and PUT /streams/{id}/state.
+"""
+
+import argparse
+import os
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import serve
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+import note_tta as tta
+from note_tta.models.own import make_model
+from note_tta.serve import create_app
+
+Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
+
+
+class Shard:
+    """A part of the streams: one fleet, one folder, one process.
+
+    Args:
+        model: The network, as `module:function`.
+        folder: Where its streams outlive the process.
+        token: What requests must show.
+    """
+
+    def __init__(self, model: str, folder: str, token: str | None) -> None:
+        self.app = create_app(tta.Fleet(tta.convert_iabn(make_model(model)), spill=folder), token=token)
+
+    async def ask(self, scope: dict[str, Any], body: bytes) -> Answer:
+        """Have the application answer one request."""
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        content = b"".join(message.get("body", b"") for message in sent[1:])
+        return sent[0]["status"], sent[0]["headers"], content
+
+    def process(self) -> int:
+        """The id of the shard's process."""
+        return os.getpid()
+
+
+@serve.deployment(max_ongoing_requests=1000)
+class Entrance:
+    """Sends requests on to the shard of their stream."""
+
+    def __init__(self, *shards: Any) -> None:
+        self.shards = shards
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer one request; 503 while the shard of its stream is being started anew."""
+        _, _, rest = request.url.path.partition("/streams/")
+        stream = rest.partition("/")[0]
+        if not stream:
+            return JSONResponse({"reason": "ask for a stream: /streams/{id}/…"}, 404)
+        scope = {
+            "type": "http",
+            "method": request.method,
+            "path": request.url.path,
+            "query_string": request.scope["query_string"],
+            "headers": list(request.scope["headers"]),
+        }
+        shard = self.shards[zlib.crc32(stream.encode()) % len(self.shards)]
+        try:
+            status, headers, content = await shard.ask.remote(scope, await request.body())
+        except ray.exceptions.RayError:
+            return JSONResponse(
+                {"reason": "this stream's shard is away: send it later"}, 503, {"Retry-After": "1"}
+            )
+        response = Response(content, status)
+        response.raw_headers = headers
+        return response
+
+
+def deploy(model: str, store: Path, shards: int, token: str | None, port: int) -> None:
+    """Start the shards and the entrance on the cluster that Ray is connected to."""
+    parts = []
+    for number in range(shards):
+        folder = store.resolve() / f"{number:03}-of-{shards:03}"
+        options = {"name": f"shard-{number}", "num_replicas": 1, "max_ongoing_requests": 1000}
+        parts.append(serve.deployment(Shard, **options).bind(model, str(folder), token))
+    serve.start(http_options={"port": port})
+    serve.run(Entrance.bind(*parts), name="streams")
+
+
+def main() -> None:
+    """Serve until the process is told to stop."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("model", help="your network, as module:function")
+    parser.add_argument("store", type=Path, help="a folder that all machines see")
+    parser.add_argument("--shards", type=int, default=2, help="parts that the streams are divided into")
+    parser.add_argument("--port", type=int, default=8000, help="the port to listen at")
+    parser.add_argument("--address", help="of a running Ray cluster; by default one is started here")
+    arguments = parser.parse_args()
+    ray.init(address=arguments.address)
+    deploy(
+        arguments.model, arguments.store, arguments.shards, os.environ.get("NOTE_TTA_TOKEN"), arguments.port
+    )
+    while True:
+        time.sleep(3600)
+
+
+if __name__ == "__main__":
+    main()
