@@ -42,7 +42,7 @@ DATASET_HOMES = {
 }
 """Each dataset's key, its file in `data/` and its record: a new dataset is one file and one line here."""
 
-WRAPPER_HOMES = {"filter": "filter:TemporalFilter"}
+WRAPPER_HOMES = {"filter": "filter:TemporalFilter", "watch": "watch:Watch"}
 """What goes around a method, by the word that the command line and result files use."""
 
 COMPOSITION_HOMES = {"adapt": ("recommended:adapt", "recommended:Adapted")}

@@ -88,7 +88,10 @@ class Record:
             self.tell("update undone", "an update would have produced numbers that are not finite")
         health = getattr(method, "health", None)
         if health is not None:
-            self.health = {"state": str(health.state), "why": str(health.why)}
+            self.health = {"state": health.state, "why": "; ".join(health.reasons)}
+            if health.error is not None:
+                self.health |= {"error": round(health.error.value, 2), "low": round(health.error.low, 2)}
+                self.health |= {"high": round(health.error.high, 2)}
 
     def tell(self, kind: str, cause: str) -> None:
         """Write down an event."""

@@ -381,6 +381,17 @@ class Watch(Wrapper):
             "undone": round(new["rejected_updates"] / max(tried, 1), 4),
         }
 
+    def roll_back(self, snapshot: dict[str, Any] | None = None) -> None:
+        """Return to what had been learned at a snapshot; None is the watch's latest good one, or else the source."""
+        with self._lock:
+            kept = next(iter(self.ring.newest_first()), None) if snapshot is None else None
+            self.inner.roll_back(snapshot if kept is None else kept.learned)
+            self.tally.misfit.clear()
+            self.tally.clear_pairs()
+            self._tell(
+                "rollback", f"back to {'a snapshot' if snapshot else _name(kept)}, as was asked for", {}
+            )
+
     def _alarm(self, cause: str, signals: dict[str, float]) -> None:
         tally = self.tally
         tally.counts["alarms"] += 1

@@ -186,3 +186,34 @@ def test_an_unknown_stream_is_404(desk):
         with pytest.raises(Refused, match="there is no stream a") as refused:
             ask("a")
         assert refused.value.status == 404
+
+
+@pytest.fixture
+def watched(model):
+    return Desk(
+        tta.Fleet(model, lambda model: tta.Watch(tta.NOTE(model, interval=8), look=16, sample=4)), Limits()
+    )
+
+
+def test_a_watched_streams_health_and_events_are_told(watched, x):
+    same_picture = x[:1].expand(64, 1, 8, 8)
+    for _ in range(6):
+        answer = watched.answer([Request("a", same_picture)])[0]
+    assert answer["health"]["state"] == "rolled back" and "learning rests" in answer["health"]["why"]
+    assert {"alarm", "rollback"} <= {event["kind"] for event in watched.events("a")}
+    assert watched.record("a").trouble >= 3
+    assert watched.record("a").page("a")["health"]["state"] == "rolled back"
+
+
+def test_a_watched_stream_rolls_back_to_its_last_good_snapshot(watched, x):
+    watched.answer([Request("a", x[:200])])
+    ring = watched.fleet.method("a").ring
+    kept = next(iter(ring.newest_first())).learned["model"]
+    watched.answer([Request("a", x[200:215])])
+    watched.change("a", "rollback")
+    assert same({name: t.clone() for name, t in watched.fleet.method("a").inner.tensors.items()}, dict(kept))
+    assert watched.events("a")[-1]["kind"] == "rollback"
+    assert (
+        "as was asked for"
+        in [event["cause"] for event in watched.events("a") if event["kind"] == "rollback"][-2]
+    )
