@@ -1,4 +1,7 @@
-"""The paper's claims, each held against results: held, not held, or not measured, with the evidence."""
+"""The paper's claims, each held against results: a verdict with its evidence.
+
+A claim about several methods has "held so far" where some of them were not run and all others agree with it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from .scores import Score, Scores, Setup
 
 __all__ = ["CLAIMS", "Claim", "Ordering", "check_claims", "orderings"]
 
-Verdict = Literal["held", "not held", "not measured", "does not apply"]
+Verdict = Literal["held", "held so far", "not held", "not measured", "does not apply"]
 
 STEADY_POINTS = 3.0
 COMPETITIVE_POINTS = 1.0
@@ -218,7 +221,8 @@ def _all(parts: dict[str, _Comparison | None], names: dict[str, str] | None = No
     missing = [
         VARIANTS[name].title if name in VARIANTS else name for name, part in parts.items() if part is None
     ]
-    verdict: Verdict = "not held" if against else "not measured" if missing else "held"
+    verdict: Verdict = "not held" if against else "held so far" if missing else "held"
+    verdict = verdict if against or for_it else "not measured"
     words = [f"against it: {_told(against, names)}"] if against else []
     words += [_told(for_it, names)] if for_it else []
     words += [f"not measured: {', '.join(missing)}"] if missing else []

@@ -65,6 +65,15 @@ def test_done_cells_are_not_run_again(call, digits, capsys):
     assert first[0]["cell"]["norm"] == "iabn"
 
 
+def test_a_protocol_is_one_run_with_an_error_for_each_domain(call, digits, capsys):
+    assert call("--dataset", "digits", "--protocol", "ptta", "--samples", 64) == 0
+    (record,) = Store("results")
+    assert (record.job.stream.order, record.result["samples"]) == ("ptta", 64 * 3)
+    assert list(record.result["visits"]) == record.job.stream.domain.split("+")
+    printed = capsys.readouterr().out
+    assert all(f"\n{name} " in printed for name in ("all", *record.result["visits"]))
+
+
 def test_options_of_method_and_norm_are_told_apart(call, digits):
     options = ("--set", "weight_decay=5e-4", "correction=1", "--set", "memory=reservoir")
     assert call("--dataset", "digits", "--domains", "style", "--samples", 64, *options) == 0
@@ -108,6 +117,12 @@ def test_own_model_and_data(call, own, capsys, norm):
         ),
         (("--dataset", "digits"), "no source model digits-digits_cnn-iabn-seed0.safetensors in"),
         (("--dataset", "digits", "--stream", "random"), "unknown stream 'random'"),
+        (("--dataset", "digits", "--stream", "ptta"), "unknown stream 'ptta'; known are dirichlet"),
+        (("--dataset", "digits", "--protocol", "iid"), "unknown protocol 'iid'; known are continual, ptta"),
+        (
+            ("--dataset", "digits", "--protocol", "ptta", "--stream", "iid"),
+            "a protocol has an order of its own: leave out --stream",
+        ),
         (("--dataset", "digits", "--norm", "xn"), "unknown norm 'xn'"),
         (("--dataset", "digits", "--set", "lr"), "--set takes name=value, got 'lr'"),
         (("--dataset", "digits", "--workers", "0"), "workers must be at least 1, got 0"),

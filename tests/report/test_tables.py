@@ -176,3 +176,24 @@ def test_a_sweep_is_not_made_of_table_1_alone(fakes):
     scores = Scores(fakes.records("table1", datasets=["cifar10"]))
     assert make_tables(EXPERIMENTS["figure5a"], scores) == []
     assert make_tables(EXPERIMENTS["figure5b"], scores) == []
+
+
+def test_a_recurring_table_has_the_error_of_each_visit(fakes):
+    (cell,) = fakes.cells("table-recurring", datasets=["cifar10"], seeds=(0,), rows=["note"])
+    record = fakes.record(cell, 30.0)
+    record.result["visits"] = {
+        "fog": [10.0 + i for i in range(20)],
+        "snow": [20.0 + 3 * i for i in range(20)],
+    }
+    (table,) = make_tables(EXPERIMENTS["table-recurring"], Scores([record]))
+    assert list(table.rows.values()) == ["NOTE"]
+    assert [entry.ours.mean for entry in row(table, "NOTE")] == [15.0, 23.0, 33.0, 43.0, 53.0, 34.0]
+
+
+def test_a_column_names_its_mean_run_length(fakes):
+    records = fakes.records("table-filter", datasets=["hapt"], seeds=(0,))
+    (table,) = make_tables(EXPERIMENTS["table-filter"], Scores(records))
+    assert [column.run_text for column in table.columns] == ["runs of 20.5"]
+    del records[0].result["mean_run_length"]
+    (table,) = make_tables(EXPERIMENTS["table-filter"], Scores(records))
+    assert [column.run_text for column in table.columns] == [""]
