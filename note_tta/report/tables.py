@@ -120,6 +120,7 @@ def make_tables(experiment: Experiment, scores: Scores) -> list[Table]:
         for label, setups in _groups(experiment, scores)
         for table in makers[experiment.kind](experiment, scores, label, setups)
         if any(e.ours for c in table.columns for e in c.entries.values())
+        and (experiment.kind != "bars" or len(table.columns) > 1)  # bars compare two streams
     ]
 
 
