@@ -40,9 +40,14 @@ class Health:
     error: Estimate | None
     signals: dict[str, float]
 
-    def __str__(self) -> str:
+    @property
+    def why(self) -> str:
+        """The reasons and the estimate in one sentence."""
         error = [] if self.error is None else [f"error about {self.error}"]
-        return f"{self.state}: {'; '.join([*self.reasons, *error])}"
+        return "; ".join([*self.reasons, *error])
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.why}"
 
 
 def judge(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from ..methods.wrapper import Wrapper
 from .bench import Bench
 from .health import SUSPECT, Estimate, Health, judge
 from .journal import Event, Journal
+from .page import write_page
 from .reference import Known, Reference, Source, learn_reference, lost
 from .signals import copies, drift, effective_classes, rank
 from .snapshots import Snapshot, Snapshots
@@ -202,6 +204,28 @@ class Watch(Wrapper):
             assert isinstance(twin, Watch)
             twin._bench, twin.on_event = self._bench, self.on_event
             return twin
+
+    def roll_back(self, snapshot: dict[str, Any] | None = None) -> None:
+        """Go back to the last good snapshot, to the source where there is none, or to a given one; learning goes on."""
+        with self._lock:
+            target = next(iter(self.ring.newest_first()), None) if snapshot is None else None
+            self.inner.roll_back(snapshot if target is None else target.learned)
+            self.tally.misfit.clear()
+            self.tally.counts["rollbacks"] += 1
+            name = "a given snapshot" if snapshot is not None else _name(target)
+            self._tell("rollback", f"back to {name}, as asked for", {})
+
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained page: health, signals, answers and drift over time, the memory, events.
+
+        Args:
+            path: The HTML file.
+
+        Returns:
+            The same.
+        """
+        with self._lock:
+            return write_page(self, Path(path))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; see `Method`. What it knows of the source comes with it."""

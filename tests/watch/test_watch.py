@@ -347,3 +347,30 @@ def test_sixteen_bits_are_watched_too():
     watch = tta.Watch(tta.NOTE(example_network().bfloat16()), source=[example_images(64, seed=9)], **CLOSE)
     assert feed(watch, example_images(200), 50).dtype == torch.bfloat16
     assert watch.health.error is not None
+
+
+def test_going_back_by_hand_goes_to_the_last_good_snapshot(digits, source, clean):
+    watch = tta.Watch(tta.NOTE(digits), source=source, **QUICK)
+    feed(watch, clean[0][:300])
+    good = watch.ring.newest_first()[0].learned["model"]
+    watch.roll_back()
+    assert equal(dict(watch.inner.tensors), dict(good))
+    assert watch.events[-1].cause.endswith("as asked for") and not watch.inner.paused
+    watch.roll_back({"model": watch.backbone.source, "parts": watch.inner.snapshot()["parts"]})
+    assert equal(dict(watch.inner.tensors), dict(watch.backbone.source))
+
+
+def test_streams_of_a_fleet_are_watched_each_by_itself(digits, source, clean, noise, tmp_path):
+    def make(model):
+        return tta.TemporalFilter(tta.Watch(tta.NOTE(model), source=source, **QUICK))
+
+    single = make(digits)
+    with tta.Fleet(digits, method=make, max_resident=2, spill=tmp_path) as fleet:
+        for x, other in zip(clean[0][:640].split(32), noise.split(32), strict=False):
+            answers = fleet(["clean"] * 32 + ["noise"] * 32 + ["third"] * 32, torch.cat([x, other, x]))
+            torch.testing.assert_close(answers[:32], single(x), atol=1e-4, rtol=1e-4)
+        healths = {name: fleet.method(name).health for name in ("clean", "noise")}
+        assert healths["clean"].samples == healths["noise"].samples == 640
+        assert healths["noise"].signals["forgetting"] > 3 * healths["clean"].signals["forgetting"]
+        one, two = (fleet.method(name) for name in ("clean", "noise"))
+        assert one.reference is two.reference and one.bench is two.bench
