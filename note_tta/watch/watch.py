@@ -45,7 +45,7 @@ NARROW = 1.5
 COPIED = 0.5
 """So large a share of copies in the memory is too large to learn from for long."""
 LONG = 2
-"""Looks in a row at a memory that is too narrow, or holds copies, until it is an alarm; `source` replaces this."""
+"""Looks in a row at a memory that is too narrow, or holds copies, until it is an alarm."""
 ENOUGH_PAIRS = 64
 """Comparisons with the source model until collapse can be told."""
 
@@ -73,10 +73,11 @@ class Watch(Wrapper):
     - **Forgetting** (with `source`): samples of the source, kept with the state, lose the probability that the
       source model gave to its answers. Allowed is `tolerance`, and less where what is learned from is narrow.
     - **Collapse**: the answers amount to less than half the classes that the source model's do.
-    - **Narrow memory**, **copies** (without `source`): learning from one class or one picture for long.
+    - **Copies**: half the memory's samples are copies of others for long, as from a camera that hangs.
+    - **Narrow memory** (without `source`): learning from one class for long.
     - **Misfit**: the source's statistics, or those of a snapshot, fit the stream better than the adapted ones.
 
-    The first three are alarms: the adapted tensors and the optimizer go back to the last good snapshot, the memory
+    All but the last are alarms: the adapted tensors and the optimizer go back to the last good snapshot, the memory
     is emptied, and learning rests until the signals are quiet. Misfit is no alarm: the stream has become
     what it was, and the method returns to what fits it.
 
@@ -360,7 +361,7 @@ class Watch(Wrapper):
             signals |= {"error": error.value, "error_low": error.low, "error_high": error.high}
         if self.reference is not None and self.backbone.source:
             troubles.append(self._forgetting(self.reference, signals))
-        elif held and tally.resting_since is None:
+        if held and tally.resting_since is None:
             signals["copies"] = copies(memory.inputs())
             troubles += self._poor_memory(signals)
         ours, theirs = effective_classes(tally.ours), effective_classes(tally.theirs)
@@ -385,7 +386,7 @@ class Watch(Wrapper):
 
     def _poor_memory(self, signals: dict[str, float]) -> list[tuple[float, str]]:
         tally = self.tally
-        least = min(NARROW, 0.6 * tally.classes)
+        least = min(NARROW, 0.6 * tally.classes) if self.reference is None else 0.0
         tally.narrow = tally.narrow + 1 if signals["classes"] < least else 0
         tally.copied = tally.copied + 1 if signals["copies"] > COPIED else 0
         narrow = f"the memory has held {signals['classes']:.1f} classes for long"
