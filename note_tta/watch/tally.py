@@ -42,7 +42,8 @@ class Tally:
     def __init__(self) -> None:
         self.misfit, self.surprise, self.wager = Detector(), Detector(), Wager()
         self.next_look = self.last_look = 0
-        self.samples = self.classes = self.pairs = self.narrow = self.copied = 0
+        self.samples = self.classes = self.pairs = 0
+        self.narrow = self.copied = 0.0
         self.paused = self.alarmed = self.drifting = False
         self.resting_since: int | None = None
         self.woken: int | None = None

@@ -45,7 +45,7 @@ NARROW = 1.5
 COPIED = 0.5
 """So large a share of copies in the memory is too large to learn from for long."""
 LONG = 2
-"""Looks in a row at a memory that is too narrow, or holds copies, until it is an alarm."""
+"""A memory that is too narrow, or holds copies, for as many samples as so many looks have is an alarm."""
 ENOUGH_PAIRS = 64
 """Comparisons with the source model until collapse can be told."""
 
@@ -387,14 +387,15 @@ class Watch(Wrapper):
     def _poor_memory(self, signals: dict[str, float]) -> list[tuple[float, str]]:
         tally = self.tally
         least = min(NARROW, 0.6 * tally.classes) if self.reference is None else 0.0
-        tally.narrow = tally.narrow + 1 if signals["classes"] < least else 0
-        tally.copied = tally.copied + 1 if signals["copies"] > COPIED else 0
+        looks = signals["watched"] / self.look
+        tally.narrow = tally.narrow + looks if signals["classes"] < least else 0.0
+        tally.copied = tally.copied + looks if signals["copies"] > COPIED else 0.0
         narrow = f"the memory has held {signals['classes']:.1f} classes for long"
         copied = f"{100 * signals['copies']:.0f} % of the memory's samples are copies of others"
         return [(tally.narrow / LONG, narrow), (tally.copied / LONG, copied)]
 
     def _refused(self) -> dict[str, float]:
-        """The shares since the last look of samples that were not learned from, and of updates that were undone."""
+        """Samples since the last look, and the shares of those not learned from and of updates that were undone."""
         tally = self.tally
         now = {name: self.counters[name] for name in tally.counters}
         new = {name: now[name] - before for name, before in tally.counters.items()}
@@ -402,6 +403,7 @@ class Watch(Wrapper):
         watched, tally.last_look = tally.samples - tally.last_look, tally.samples
         tried = new["updates"] + new["rejected_updates"]
         return {
+            "watched": watched,
             "unlearned": round(min(1.0, new["unlearned_samples"] / max(watched, 1)), 4),
             "undone": round(new["rejected_updates"] / max(tried, 1), 4),
         }
@@ -432,7 +434,7 @@ class Watch(Wrapper):
         tally.target = None if target is None else target.samples
         tally.rest = min(2 * tally.rest, LONGEST_REST) if soon else REST
         tally.resting_since = tally.samples
-        tally.narrow = tally.copied = 0
+        tally.narrow = tally.copied = 0.0
         tally.misfit.clear()
         tally.clear_pairs()
         tally.counts["rollbacks"] += 1
