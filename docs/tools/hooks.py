@@ -15,6 +15,7 @@ from code_blocks import include_files
 from costs import reproduce_table
 from published import RESULTS
 from record_tables import dataset_table, method_table
+from watch_tables import attack_table, collapse_table, cost_line, estimate_table, honest_table
 
 from note_tta.experiments.store import Store
 from note_tta.report.build import make_report
@@ -26,6 +27,11 @@ TABLES = {
     "<!-- experiments -->": reproduce_table,
     "<!-- methods -->": method_table,
     "<!-- datasets -->": dataset_table,
+    "<!-- watch attacks -->": attack_table,
+    "<!-- watch collapses -->": collapse_table,
+    "<!-- watch cost -->": cost_line,
+    "<!-- watch estimates -->": estimate_table,
+    "<!-- watch honest -->": honest_table,
 }
 """What a page's comment stands for."""
 
