@@ -31,8 +31,9 @@ def attack_table(path: Path = PATH) -> str:
     return "\n".join(
         [
             f"{part['samples']:,} samples of each attack, from the first sample of a stream on, then "
-            f"{part['clean_samples_after']:,} clean samples of the domain *style*, then the error on clean digits and on "
-            f"*style* in points over a NOTE that was never attacked ({never['test']:.1f} % and {never['style']:.1f} %). "
+            f"{part['clean_samples_after']:,} clean samples of the domain *style*, then the error on clean digits "
+            f"and on *style* in points over a NOTE that was never attacked ({never['test']:.1f} % and "
+            f"{never['style']:.1f} %). "
             f"The worst figure with the watch is {worst:+.1f} points.",
             "",
             "| attack | NOTE alone: clean, style | watched: clean, style | first alarm at sample | returns |",

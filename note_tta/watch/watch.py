@@ -212,9 +212,10 @@ class Watch(Wrapper):
             target = next(iter(self.ring.newest_first()), None) if snapshot is None else None
             self.inner.roll_back(snapshot if target is None else target.learned)
             self.tally.misfit.clear()
+            self.tally.clear_pairs()
             self.tally.counts["rollbacks"] += 1
             name = "a given snapshot" if snapshot is not None else _name(target)
-            self._tell("rollback", f"back to {name}, as asked for", {})
+            self._tell("rollback", f"back to {name}, as was asked for", {})
 
     def report(self, path: str | Path) -> Path:
         """Write one self-contained page: health, signals, answers and drift over time, the memory, events.
@@ -407,17 +408,6 @@ class Watch(Wrapper):
             "unlearned": round(min(1.0, new["unlearned_samples"] / max(watched, 1)), 4),
             "undone": round(new["rejected_updates"] / max(tried, 1), 4),
         }
-
-    def roll_back(self, snapshot: dict[str, Any] | None = None) -> None:
-        """Return to what had been learned at a snapshot; None is the watch's latest good one, or else the source."""
-        with self._lock:
-            kept = next(iter(self.ring.newest_first()), None) if snapshot is None else None
-            self.inner.roll_back(snapshot if kept is None else kept.learned)
-            self.tally.misfit.clear()
-            self.tally.clear_pairs()
-            self._tell(
-                "rollback", f"back to {'a snapshot' if snapshot else _name(kept)}, as was asked for", {}
-            )
 
     def _alarm(self, cause: str, signals: dict[str, float]) -> None:
         tally = self.tally

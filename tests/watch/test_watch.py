@@ -355,7 +355,7 @@ def test_going_back_by_hand_goes_to_the_last_good_snapshot(digits, source, clean
     good = watch.ring.newest_first()[0].learned["model"]
     watch.roll_back()
     assert equal(dict(watch.inner.tensors), dict(good))
-    assert watch.events[-1].cause.endswith("as asked for") and not watch.inner.paused
+    assert watch.events[-1].cause.endswith("as was asked for") and not watch.inner.paused
     watch.roll_back({"model": watch.backbone.source, "parts": watch.inner.snapshot()["parts"]})
     assert equal(dict(watch.inner.tensors), dict(watch.backbone.source))
 
