@@ -17,8 +17,9 @@ def demo(
 ) -> None:
     """Adapt to a drifting stream of handwritten digits; nothing is downloaded.
 
-    Trains a small network with and without IABN, runs all nine methods on a temporally correlated and on an
-    i.i.d. stream, prints the errors as the paper's Table 1 does and writes a page. Takes a few minutes.
+    Trains a small network with and without IABN, runs the paper's nine methods and our `adapt` on a temporally
+    correlated and on an i.i.d. stream, prints the errors as the paper's Table 1 does and writes a page. Takes a
+    few minutes.
     """
     from rich.console import Console
     from rich.table import Table

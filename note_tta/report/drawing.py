@@ -28,6 +28,7 @@ _METHODS = {
     "cotta": ("#7c5cc4", (7, 2, 2, 2)),
     "note": ("#1f6feb", ()),
     "note_iid": ("#0e9bb5", (4, 3)),
+    "adapt": ("#d97706", ()),
     "iabn": ("#2a9d8f", (5, 3)),
     "pbrs": ("#8a6d3b", (7, 3)),
     "iabn_rs": ("#5b8def", (2, 3)),
