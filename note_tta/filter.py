@@ -17,8 +17,8 @@ from .methods.wrapper import Wrapper
 __all__ = ["TemporalFilter"]
 
 Floats = npt.NDArray[np.float64]
-ARRAYS = ("belief", "shares", "usual", "expected", "weights", "changes")
-NUMBERS = ("samples", "last", "settled")
+ARRAYS = ("belief", "shares", "usual", "expected", "weights")
+NUMBERS = ("samples", "last", "settled", "changes")
 WORDS = {0.125: "cut to an eighth", 0.25: "quartered", 0.5: "halved", 1.0: "taken as it is", 2.0: "doubled"}
 
 
@@ -88,6 +88,7 @@ class Runs:
         self._stay, self._leave = np.array(stay)[:, None], 1 - np.array(stay)
         self._kinds = self._leave[:, None] ** brevity / (self._leave**brevity).sum()
         self._trust, self._own = np.array(trust), list(trust).index(1.0)
+        self._factors = self._trust[:, None]
         self._prior, self._change = np.full(len(trust), prior / len(trust)), change
         self._lately, self._memory, self._start_weighs, self._balance = lately, memory, start, balance
         self._start(0)
@@ -100,7 +101,7 @@ class Runs:
         self.usual = np.full((trusts, classes), share)
         self.expected = self.usual.copy()
         self.weights = self._prior.copy()
-        self.changes, self.last, self.settled = np.zeros(1), 0, 0
+        self.changes, self.last, self.settled = 0.0, 0, 0
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Filter rows in the order in which they came; a row that is not finite passes and leaves no trace.
@@ -119,23 +120,19 @@ class Runs:
                 f"the stream has {self.belief.shape[2]} classes, got logits of {logits.shape[1]}"
             )
         rows = logits.detach().to("cpu", torch.float64, copy=True).numpy()
-        for row in rows:
-            if np.isfinite(row).all():
-                row[:] = self._step(row)
+        for i in np.flatnonzero(np.isfinite(rows).all(1)):
+            rows[i] = self._step(rows[i])
         return torch.from_numpy(rows).to(logits)
 
     def _step(self, row: Floats) -> Floats:
         classes, total = len(row), np.add.reduce
         if not self.samples:
             self._start(classes)
-        p = np.exp(self._trust[:, None] * (row - row.max()))
+        p = np.exp(self._factors * (row - np.maximum.reduce(row)))
         p /= total(p, 1, keepdims=True)
         r = p / self.usual
 
-        belief, last = (
-            self.belief,
-            total(self.shares, 0),
-        )  # not normalised, which saves a pass: it sums to `last`
+        belief, last = self.belief, total(self.shares, 0)  # it sums to `last`, not to 1, which saves a pass
         ended = self._leave @ self.shares / last
         belief *= (self._stay / last)[:, :, None]
         belief += (self._kinds * (ended / classes))[:, :, None]
@@ -157,7 +154,7 @@ class Runs:
 
         named = int(answer.argmax())
         changed = named == self.last != self.settled  # a class that was named twice in a row begins a run
-        _move(self.changes, float(changed), max(1 / (1 + self.samples), 1 / self._memory))
+        self.changes += (changed - self.changes) * max(1 / (1 + self.samples), 1 / self._memory)
         self.last, self.settled = named, named if changed else self.settled
         self.samples += 1
         return np.log(answer, out=answer)
@@ -179,8 +176,8 @@ class Runs:
                 raise ValueError(f"its {name} is not positive")
             setattr(fresh, name, array)
         for name in NUMBERS:
-            if type(state[name]) is not int or state[name] < 0:
-                raise ValueError(f"its {name} must be a whole number from 0, got {state[name]!r:.40}")
+            if type(state[name]) is not type(getattr(fresh, name)) or not 0 <= state[name] < 2**62:
+                raise ValueError(f"its {name} must be a number from 0, got {state[name]!r:.40}")
             setattr(fresh, name, state[name])
         if fresh.weights.sum() >= 1:
             raise ValueError(f"its weights sum to {fresh.weights.sum()}")
@@ -190,11 +187,11 @@ class Runs:
         if self.weights.sum() < 0.5:
             return "the order says nothing: answers pass as they are"
         most = int(self.weights.argmax())
-        trust, length = float(self._trust[most]), 1 / max(float(self.changes[0]), 1 / self._memory)
+        trust, length = float(self._trust[most]), 1 / max(self.changes, 1 / self._memory)
         return f"runs of about {length:.2g}, confidence {WORDS.get(trust, f'times {trust:g}')}"
 
 
-def _move(mean: Floats, value: Floats | float, rate: float) -> None:
+def _move(mean: Floats, value: Floats, rate: float) -> None:
     """Move a running mean by `rate` towards a value."""
     mean *= 1 - rate
     mean += rate * value

@@ -211,7 +211,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing():
         runs.load_state_dict({**before, "usual": torch.ones(5, 3)})
     with pytest.raises(ValueError, match="its belief is not positive"):
         runs.load_state_dict({**before, "belief": -before["belief"]})
-    with pytest.raises(ValueError, match="its samples must be"):
+    with pytest.raises(ValueError, match="its samples must be a number from 0, got -1"):
         runs.load_state_dict({**before, "samples": -1})
     assert equal(runs.state_dict(), before)
 
