@@ -155,3 +155,14 @@ def test_experiments_know_it_by_name():
     method = build_method(cell, network(partial(tta.IABN2d, 6)))
     assert repr(method).startswith("adapt chose")
     assert method.memory.generator.initial_seed() != tta.PBRS(64).generator.initial_seed()
+
+
+def test_a_fleet_holds_adapted_streams():
+    model, x = network(partial(nn.BatchNorm2d, 6)), example_images(80)
+    fleet = tta.Fleet(model, method=partial(tta.adapt, interval=16))
+    ids = ["left", "right"] * 40
+    answers = fleet(ids, x)
+    for start, name in enumerate(("left", "right")):
+        alone = tta.adapt(model, interval=16)
+        torch.testing.assert_close(answers[start::2], alone(x[start::2]), atol=1e-4, rtol=1e-4)
+        assert fleet.counters(name) == alone.counters
