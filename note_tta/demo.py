@@ -146,9 +146,9 @@ def _write_page(out: Path, results: dict[str, dict[str, Result]]) -> Path:
             results,
             title="Handwritten digits in drift",
             intro=(
-                "A network trained on clean digits meets low contrast, too much light and a style of its own "
-                "for every image. On the left the classes come in long runs, as they do behind a camera; on "
-                "the right the same samples are shuffled."
+                "A network that was trained on clean digits meets low contrast, too much light, and images "
+                "that each have a style of their own. First the classes come in long runs, as they do in "
+                "front of a camera; then the same samples come shuffled."
             ),
             domain="contrast, brightness, style",
             stream_titles={

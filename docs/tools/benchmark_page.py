@@ -58,7 +58,7 @@ def _row(figure: Mapping[str, Any]) -> str:
 
 
 def _listed(data: Any, margin: str = "") -> list[str]:
-    """Any other JSON: its numbers and short words one a row, what is nested folded away below."""
+    """Any other JSON: its numbers and short words one per row, what is nested folded away below."""
     values = data if isinstance(data, dict) else {}
     rows = [
         f"{margin}| {_words(key)} | {_value(value)} |" for key, value in values.items() if _value(value) != ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from note_tta.data import DATASETS
+from note_tta.families import FAMILIES
 from note_tta.methods import METHODS, Method
 
 NORMS = {"": "", "any": "norm layers", "batch": "BatchNorm", "IABN": "IABN"}
@@ -55,6 +56,15 @@ def dataset_table() -> str:
             )
             for name, record in DATASETS.items()
         ),
+    )
+
+
+def family_sections() -> str:
+    """One section per family of models."""
+    return "\n\n".join(
+        f"### {family.title}\n\nSuch as {family.examples}.\n\n- **First**: {family.convert}\n"
+        f"- **Works**: {family.works}\n- **Expect**: {family.expect}".replace("NOTE*", r"NOTE\*")
+        for family in FAMILIES.values()
     )
 
 

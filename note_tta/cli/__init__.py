@@ -1,4 +1,4 @@
-"""The command line, `note-tta`: one file a subcommand, each imported only when it is called."""
+"""The command line, `note-tta`: one file per subcommand, each imported only when it is called."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def prepare(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random draw.")] = 0,
-    workers: Annotated[int | None, typer.Option(help="Processes; one a core if not given.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
 ) -> None:
     """Regenerate a corrupted set from clean images; a stopped run goes on where it was.
 

@@ -38,7 +38,7 @@ def demo(
     results = finished.results
     samples = results["correlated"]["source"].samples
     table = Table(
-        title=f"Error in percent on drifting digits, {samples:,} samples a stream", title_justify="left"
+        title=f"Error in percent on drifting digits, {samples:,} samples per stream", title_justify="left"
     )
     table.add_column("Method")
     table.add_column("Temporally correlated", justify="right")

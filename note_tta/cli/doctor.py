@@ -1,8 +1,8 @@
-"""`note-tta doctor`: what is active on this machine, and why."""
+"""`note-tta doctor`: what is active on this machine and why, and what can be done with a model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,9 +13,17 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def doctor() -> None:
-    """Tell what is active here: versions, the fused kernel, threads, devices and the data root."""
-    findings = _findings()
+def doctor(
+    model: Annotated[str | None, typer.Option(help="module:function that makes a model of yours.")] = None,
+) -> None:
+    """Tell what is active here: versions, the fused kernel, threads, devices and the data root.
+
+    With --model, tell instead what can be done with a model of yours: what to convert, which methods take it,
+    and what to expect.
+
+    Example: note-tta doctor --model my_package:make_model
+    """
+    findings = _findings() if model is None else _model_findings(model)
     margin = max(map(len, findings)) + 2
     for name, state in findings.items():
         first, *others = state.split("\n")
@@ -42,6 +50,32 @@ def _findings() -> dict[str, str]:
         "threads": f"{torch.get_num_threads()} (torch.get_num_threads; OMP_NUM_THREADS sets it)",
         "device": _devices(),
         "data root": f"{root}{'' if root.is_dir() else ' (does not exist yet)'}",
+    }
+
+
+def _model_findings(name: str) -> dict[str, str]:
+    from ..families import FAMILIES, examine
+    from ..models.own import make_model
+
+    model = make_model(name)
+    found = examine(model)
+    family = FAMILIES[found.family]
+    share = 100 * found.adapting / max(1, found.parameters)
+    layers = ", ".join(f"{count} {kind}" for kind, count in found.layers.items()) or "none"
+    reasons = dict[str, list[str]]()
+    for method, reason in found.refuses.items():
+        reasons.setdefault(reason, []).append(method)
+    return {
+        "model": f"{type(model).__name__}, {found.parameters:,} parameters",
+        "norm layers": f"{layers}; {found.adapting:,} affine parameters ({share:.3g} %)",
+        "family": f"{family.title} (such as {family.examples})",
+        "first": family.convert,
+        "works": family.works,
+        "expect": family.expect,
+        "take it": " ".join(found.takes),
+        "need source=": " ".join(found.with_source),
+        "refuse it": "\n".join(f"{' '.join(methods)}: {reason}" for reason, methods in reasons.items())
+        or "none",
     }
 
 

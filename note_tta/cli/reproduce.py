@@ -31,7 +31,7 @@ def reproduce(
     experiments: Annotated[list[str] | None, typer.Argument(help="Tables and figures; see --list.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List tables and figures, and stop.")] = False,
     dataset: Annotated[list[str] | None, typer.Option(help="Only these datasets.")] = None,
-    seeds: Annotated[list[int] | None, typer.Option(help="One run of everything a seed; 0 1 2.")] = None,
+    seeds: Annotated[list[int] | None, typer.Option(help="One run of everything per seed; by default 0 1 2.")] = None,
     domains: Annotated[list[str] | None, typer.Option(help="Only these corruptions or users.")] = None,
     rows: Annotated[list[str] | None, typer.Option(help="Only these rows, such as source or note.")] = None,
     streams: Annotated[list[str] | None, typer.Option(help="Only correlated or iid streams.")] = None,
@@ -44,7 +44,7 @@ def reproduce(
     results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
     models: Annotated[Path | None, typer.Option(help="Source models; by default <data root>/models.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Where the datasets are.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; by default one a core.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
     device: Annotated[str | None, typer.Option(help="Where models run; by default CUDA if present.")] = None,
     ray: Annotated[
         str | None,

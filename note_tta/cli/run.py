@@ -59,7 +59,7 @@ def run(
         ),
     ] = None,
     delta: Annotated[float, typer.Option(help="Concentration of the Dirichlet stream.")] = 0.1,
-    batch_size: Annotated[int, typer.Option(help="Samples a call.")] = 64,
+    batch_size: Annotated[int, typer.Option(help="Samples per call.")] = 64,
     seed: Annotated[int, typer.Option(help="Of the stream, the method and the source model.")] = 0,
     samples: Annotated[int | None, typer.Option(help="Only each domain's first so many samples.")] = None,
     visits: Annotated[int, typer.Option(help="How often the protocol `recurring` visits each domain.")] = 1,
@@ -73,7 +73,7 @@ def run(
     results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
     models: Annotated[Path | None, typer.Option(help="Source models; by default <data root>/models.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Where the datasets are.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; by default one a core.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
     device: Annotated[str | None, typer.Option(help="Where models run; by default CUDA if present.")] = None,
     ray: Annotated[
         str | None,

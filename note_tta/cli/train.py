@@ -31,7 +31,7 @@ def train(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; 0 only wraps --init.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples a step.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples per step.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="L2 penalty.")] = None,
     schedule: Annotated[str | None, typer.Option(help="cosine or constant learning rate.")] = None,

@@ -55,7 +55,7 @@ class Domain:
 
     Args:
         name: the domain's name inside its dataset.
-        labels: one class index a sample.
+        labels: one class index per sample.
         read: maps an int64 array of indices to a float32 array `[n, *input_shape]`.
         digest: computes the fingerprint when it is first asked for.
         origin: whether the files are the published ones, regenerated here, part of the install, or the

@@ -1,6 +1,6 @@
 """HAPT: a smartphone at the waist, 50 Hz, 30 users, twelve activities and postural transitions.
 
-`HAPT/RawData/` holds `acc_expEE_userUU.txt` and `gyro_expEE_userUU.txt` (three numbers a line) and
+`HAPT/RawData/` holds `acc_expEE_userUU.txt` and `gyro_expEE_userUU.txt` (three numbers per line) and
 `labels.txt` (experiment, user, activity, first and last sample, counted from 1). Users 1-21 are the source,
 each of 22-30 a target: its recordings in order, cut into windows of 50 samples inside one labelled segment.
 """

@@ -53,7 +53,7 @@ def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, 
 
 
 def _targets(dataset: Dataset, root: Path, severity: int) -> tuple[Any, str]:
-    """One column a target, one row a sample; targets without files are made on the spot from clean images."""
+    """One column per target, one row per sample; targets without files are made on the spot from clean images."""
     clean = dataset.domain("test")
     samples = _one_a_class(clean)
     columns = [("clean", clean.inputs(samples))]

@@ -152,7 +152,7 @@ class Experiment:
         Args:
             dataset: One of `datasets`.
             targets: The domains to average over.
-            seeds: One run of everything a seed.
+            seeds: One run of everything per seed.
             rows: Only these rows; None for all.
             streams: Only points of these streams; None for all.
             **fixed: Fields that all cells share: `model`, `width`, `samples`, `data_options`.

@@ -47,7 +47,7 @@ def plan(
         experiment: A table or figure.
         settings: Where the data is.
         datasets: Only these of the experiment's datasets; where none is named, those whose data is there.
-        seeds: One run of everything a seed.
+        seeds: One run of everything per seed.
         domains: Only these domains; all where none is named.
         rows: Only these rows; all where none is named.
         streams: Only these streams, `correlated` or `iid`; all where none is named.
@@ -138,7 +138,7 @@ def run_cells(
 
 
 def make_backend(settings: Settings, workers: int | None = None, ray: str | None = None) -> Backend:
-    """The local pool, or Ray at an address; one worker a core where no number is given."""
+    """The local pool, or Ray at an address; one worker per core where no number is given."""
     if ray is None:
         return ProcessPool(workers or available_cores(), settings)
     from .ray_pool import LOCAL, RayPool

@@ -55,7 +55,7 @@ class Kernel:
 
 @functools.cache
 def kernel() -> Kernel:
-    """The kernel, loaded once a process; never raises.
+    """The kernel, loaded once per process; never raises.
 
     Example:
         >>> kernel() is kernel()

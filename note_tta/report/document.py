@@ -167,14 +167,17 @@ def _version(report: Report) -> str:
     return "version " + ", ".join(sorted(filter(None, versions)))
 
 
+_SIGNS = {"held": "✓", "held so far": "(✓)", "not held": "✗", "not measured": "?", "does not apply": "–"}
+
+
 def _verdicts(claims: Sequence[tuple[str, Claim]]) -> list[str]:
     found = {(claim.id, subject): claim for subject, claim in claims}
     lines = [f"- ({name}) {escaped(text)}" for name, text in CLAIMS.items()]
     lines += ["", "| | " + " | ".join(f"({name})" for name in CLAIMS) + " |", "|---|" + "---|" * len(CLAIMS)]
     for subject in dict.fromkeys(subject for subject, _ in claims):
-        marks = [f"*{found[name, subject].verdict}*" for name in CLAIMS]
+        marks = [_SIGNS[found[name, subject].verdict] for name in CLAIMS]
         lines.append(f"| {subject} | " + " | ".join(marks) + " |")
-    return lines
+    return [*lines, "", "✓ held, (✓) held so far, ✗ not held, ? not measured, – does not apply."]
 
 
 def _evidence(claims: Sequence[Claim]) -> Iterator[str]:

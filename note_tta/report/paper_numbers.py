@@ -74,7 +74,7 @@ _MAIN = {
     """,
 }
 
-# The appendix's two whole per-domain tables: one column a corruption in the order above, then the average.
+# The appendix's two whole per-domain tables: one column per corruption in the order above, then the average.
 _PER_DOMAIN = {
     ("cifar10", "iid"): """
         source 74.0±3.3 66.8±3.5 75.3±4.2 43.3±2.7 48.0±2.7 32.6±1.2 35.2±2.6 22.0±0.4

@@ -18,7 +18,7 @@ class Samples(Protocol):
 
     @property
     def labels(self) -> Tensor:
-        """One class index a sample."""
+        """One class index per sample."""
 
     @property
     def fingerprint(self) -> str:
@@ -84,7 +84,7 @@ def epoch_batches(
 ) -> list[Tensor]:
     """Shuffle `count` samples into batches.
 
-    The last batch may be smaller; it is left out where it has fewer than two samples a process, which
+    The last batch may be smaller; it is left out where it has fewer than two samples per process, which
     BatchNorm cannot train on.
 
     Example:
@@ -96,7 +96,7 @@ def epoch_batches(
         batches.pop()
     if not batches:
         raise ValueError(
-            f"{count} samples make no batch: each of {processes} processes needs at least two samples a step"
+            f"{count} samples make no batch: each of {processes} processes needs at least two samples per step"
         )
     return batches
 

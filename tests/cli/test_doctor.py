@@ -3,6 +3,7 @@ import torch
 from typer.testing import CliRunner
 
 from note_tta.cli import doctor
+from note_tta.families import FAMILIES
 from note_tta.nn import native
 
 
@@ -38,3 +39,17 @@ def test_doctor_says_that_the_environment_switched_it_off(monkeypatch):
 def test_doctor_tells_the_data_root(monkeypatch, tmp_path):
     monkeypatch.setenv("NOTE_TTA_DATA", str(tmp_path / "nowhere"))
     assert "nowhere (does not exist yet)" in told(monkeypatch)
+
+
+def test_doctor_says_what_can_be_done_with_a_model(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "doctors_nets.py").write_text(
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8))\n"
+    )
+    result = CliRunner().invoke(doctor.app, ["--model", "doctors_nets:make"])
+    output = " ".join(result.output.split())
+    assert "norm layers 1 GroupNorm; 16 affine parameters" in output
+    assert FAMILIES["sample"].convert in output and FAMILIES["sample"].expect in output
+    assert "refuse it bn_stats onda: Sequential has no BatchNorm layer" in output
+    wrong = CliRunner().invoke(doctor.app, ["--model", "doctors_nets"])
+    assert "a model of your own is named module:name, got 'doctors_nets'" in str(wrong.exception)

@@ -85,13 +85,14 @@
     levels.forEach(([level, name]) => {
       const values = [...new Set(left.map((panel) => panel[level]))];
       if (!values.includes(chosen[level])) chosen[level] = values[0];
+      left = left.filter((panel) => panel[level] === chosen[level]);
+      if (new Set(panels.map((panel) => panel[level])).size === 1) return; // nothing to choose
       const label = element("label", {}, name);
       const select = element("select", { id: `choose-${level}` });
       values.forEach((value) => select.append(element("option", value === chosen[level] ? { selected: "" } : {}, value)));
       select.addEventListener("change", () => { chosen[level] = select.value; choose(); });
       label.append(select);
       choices.append(label);
-      left = left.filter((panel) => panel[level] === chosen[level]);
     });
     show(left[0]);
   }
