@@ -31,7 +31,9 @@ def reproduce(
     experiments: Annotated[list[str] | None, typer.Argument(help="Tables and figures; see --list.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List tables and figures, and stop.")] = False,
     dataset: Annotated[list[str] | None, typer.Option(help="Only these datasets.")] = None,
-    seeds: Annotated[list[int] | None, typer.Option(help="One run of everything per seed; by default 0 1 2.")] = None,
+    seeds: Annotated[
+        list[int] | None, typer.Option(help="One run of everything per seed; by default 0 1 2.")
+    ] = None,
     domains: Annotated[list[str] | None, typer.Option(help="Only these corruptions or users.")] = None,
     rows: Annotated[list[str] | None, typer.Option(help="Only these rows, such as source or note.")] = None,
     streams: Annotated[list[str] | None, typer.Option(help="Only correlated or iid streams.")] = None,
