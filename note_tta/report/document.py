@@ -31,7 +31,7 @@ BEYOND = (
 ARCHIVED = ("table1", "table-mnist")
 """What the page shows of an earlier version's results."""
 
-_TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:/([a-z-]+))?\}")
+_TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:/([a-z-]+))?(?::(\w+))?\}")
 
 
 @dataclass(frozen=True)
@@ -125,22 +125,24 @@ def details_page(report: Report) -> str:
 def filled_in(notes: str, scores: Scores) -> str:
     """A person's notes with their numbers: `{note@hapt}` becomes NOTE's error there.
 
-    A token has a row of `VARIANTS`, a dataset and, after a slash, a stream other than the correlated one.
-    `{run@hapt}` becomes the streams' mean run length.
+    A token has a row of `VARIANTS`, a dataset, after a slash a stream other than the correlated one, and after a
+    colon a domain where it is not the mean over all. `{run@hapt}` becomes the streams' mean run length.
 
     Raises:
         ValueError: There is no such result.
     """
 
     def number_of(match: re.Match[str]) -> str:
-        row, dataset, stream = match.groups()
+        row, dataset, stream, domain = match.groups()
         setup = scores.main_setup(dataset)
         point = Point(stream or "correlated")
         score = None if setup is None else scores.of(setup.row("source" if row == "run" else row, point))
-        if score is None:
+        if score is None or (domain and domain not in score.by_domain):
             raise ValueError(f"the notes ask for {match[0]}, and there is no such result")
         run = mean_run([score])
-        return f"{run:.1f}" if row == "run" and run is not None else number(score.number)
+        if row == "run":
+            return "–" if run is None else f"{run:.1f}"
+        return number(score.by_domain[domain] if domain else score.number)
 
     return _TOKEN.sub(number_of, notes)
 

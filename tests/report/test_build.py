@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from note_tta.experiments.store import Store
@@ -60,12 +62,15 @@ def test_the_numbers_of_notes_come_from_the_results(fakes, tmp_path):
     for cell in fakes.cells("table2", datasets=["kitti"], seeds=(0,), rows=["source", "note"]):
         store.save(fakes.record(cell, 12.34 if cell.method == "source" else 11.0))
     notes = tmp_path / "results" / "notes.md"
-    notes.write_text("Source {source@kitti}, NOTE {note@kitti}, runs of {run@kitti}.\n")
+    notes.write_text("Source {source@kitti}, NOTE {note@kitti:rain}, runs of {run@kitti}.\n")
     build_report(store.folder, tmp_path / "out")
     assert "Source 12.3, NOTE 11.0, runs of 20.5." in (tmp_path / "out" / "results.md").read_text()
-    notes.write_text("{tent@kitti}")
-    with pytest.raises(ValueError, match=r"the notes ask for \{tent@kitti\}, and there is no such result"):
-        build_report(store.folder, tmp_path / "out")
+    for missing in ("{tent@kitti}", "{note@kitti:fog}", "{note@kitti/iid}", "{note@hapt}"):
+        notes.write_text(missing)
+        with pytest.raises(
+            ValueError, match=rf"the notes ask for {re.escape(missing)}, and there is no such"
+        ):
+            build_report(store.folder, tmp_path / "out")
 
 
 def test_an_earlier_version_is_shown_under_its_own_name(fakes, folder, tmp_path):
@@ -97,8 +102,6 @@ def test_runs_outside_the_experiments_are_told_too(fakes, tmp_path):
 
 
 def test_every_image_of_the_document_is_there(folder, tmp_path):
-    import re
-
     build_report(folder, tmp_path)
     names = re.findall(r"\]\((figures/[^)]+)\)", (tmp_path / "details.md").read_text())
     assert names
