@@ -12,7 +12,6 @@ import multiprocessing
 import socket
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -72,11 +71,12 @@ class Served:
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
-def throughput(samples: int, threads: int, rounds: int) -> dict[str, Any]:
+def throughput(arguments: argparse.Namespace) -> dict[str, Any]:
     """Samples per second over HTTP and in process, in turns, updates included."""
+    samples, threads = arguments.samples, arguments.threads
     torch.set_num_threads(threads)
     x = torch.randint(0, 256, (BATCH, 3, 32, 32), dtype=torch.uint8)
-    fleet, ratios = make_fleet(), []
+    fleet = make_fleet()
     names = [f"s{k}" for k in range(STREAMS)]
 
     def in_process() -> float:
@@ -99,18 +99,20 @@ def throughput(samples: int, threads: int, rounds: int) -> dict[str, Any]:
     with Served(threads) as server:
         over_http(server), in_process()
         pairs = []
-        for turn in range(rounds):
+        for turn in range(arguments.rounds):
             if turn % 2:
                 pairs.append((over_http(server), in_process()))
             else:
                 inside = in_process()
                 pairs.append((over_http(server), inside))
         ratios = [http / inside for http, inside in pairs]
-    return {"ratio": statistics.median(ratios), "ratios": ratios, "bar": 0.8, "at_most": False}
+    ratio = statistics.median(ratios)
+    return {"ratio": ratio, "ratios": ratios, "bar": 0.8, "kept": ratio >= 0.8}
 
 
-def latency(requests: int, threads: int) -> dict[str, Any]:
+def latency(arguments: argparse.Namespace) -> dict[str, Any]:
     """The 99th percentile of one sample's answer over HTTP, less that of a call of the fleet with one sample."""
+    requests, threads = arguments.requests, arguments.threads
     torch.set_num_threads(threads)
     x = torch.randint(0, 256, (1, 3, 32, 32), dtype=torch.uint8)
     fleet, inside, outside = make_fleet(), [], []
@@ -133,12 +135,13 @@ def latency(requests: int, threads: int) -> dict[str, Any]:
         "p99": dict(zip(names, p99, strict=True)),
         "median": dict(zip(names, medians, strict=True)),
         "bar": 15.0,
-        "at_most": True,
+        "kept": p99[0] - p99[1] <= 15,
     }
 
 
-def overload(seconds: float, threads: int) -> dict[str, Any]:
+def overload(arguments: argparse.Namespace) -> dict[str, Any]:
     """As many samples as four times what the service can answer: what it says, what it takes, how it recovers."""
+    seconds, threads = arguments.seconds, arguments.threads
     x = torch.randint(0, 256, (BATCH, 3, 32, 32), dtype=torch.uint8).numpy()
     with Served(threads, queue=512) as server:
         client, start, sent = Client(server.address), time.perf_counter(), 0
@@ -178,6 +181,7 @@ def overload(seconds: float, threads: int) -> dict[str, Any]:
             "megabytes": {"before": calm, "most": max(memory), "after": server.megabytes()},
             "recovered_after_s": recovered,
             "bar": 5.0,
+            "kept": recovered <= 5 and statuses.keys() <= {"200", "429"},
         }
 
 
@@ -190,29 +194,29 @@ def _together(task: Any, count: int) -> None:
 
 
 def main() -> int:
-    """Measure, print, and write where asked."""
+    """Measure, print, and write where asked; the exit code is 1 where a bar is missed."""
     parser = argparse.ArgumentParser(prog="benchmarks.serve", description=__doc__)
-    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
-    parser.add_argument("--samples", type=int, default=4096, help="samples of one turn")
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file, beside those it has")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*PARTS], default=[*PARTS], help="measure these parts only"
+    )
+    parser.add_argument("--samples", type=int, default=2048, help="samples of one turn")
     parser.add_argument("--rounds", type=int, default=5, help="turns")
-    parser.add_argument("--requests", type=int, default=1500, help="single samples")
+    parser.add_argument("--requests", type=int, default=1000, help="single samples")
     parser.add_argument("--seconds", type=float, default=60, help="of overload")
     parser.add_argument("--threads", type=int, default=2, help="threads to compute with")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory():
-        figures = {
-            "throughput": throughput(arguments.samples, arguments.threads, arguments.rounds),
-            "latency": latency(arguments.requests, arguments.threads),
-            "overload": overload(arguments.seconds, arguments.threads),
-        }
+    figures = {name: PARTS[name](arguments) for name in arguments.only}
     print(json.dumps(figures, indent=2))
     if arguments.out:
-        content = {"figures": figures, "threads": arguments.threads, "provenance": provenance()}
-        arguments.out.write_text(json.dumps(content, indent=2) + "\n")
-    kept = figures["throughput"]["ratio"] >= 0.8 and figures["latency"]["extra_ms"] <= 15
-    answered = figures["overload"]["statuses"].keys() <= {"200", "429"}
-    return 0 if kept and answered and figures["overload"]["recovered_after_s"] <= 5 else 1
+        for figure in figures.values():
+            figure["provenance"] = provenance()
+        before = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+        arguments.out.write_text(json.dumps(before | figures, indent=2) + "\n")
+    return 0 if all(figure["kept"] for figure in figures.values()) else 1
 
+
+PARTS = {"throughput": throughput, "latency": latency, "overload": overload}
 
 if __name__ == "__main__":
     sys.exit(main())
