@@ -7,6 +7,7 @@ threads of this one. What is compared runs in turns, in one run.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import multiprocessing
 import socket
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,9 @@ from note_tta.provenance import provenance
 from note_tta.serve import Client, Limits, serve
 from note_tta.serve.limits import Refused
 
-STREAMS, BATCH = 32, 16
+from .measure import Figure, quartiles
+
+STREAMS, BATCH, CLIENTS = 32, 16, 128
 
 
 def make_fleet() -> tta.Fleet:
@@ -71,7 +75,7 @@ class Served:
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
-def throughput(arguments: argparse.Namespace) -> dict[str, Any]:
+def throughput(arguments: argparse.Namespace) -> Iterator[Figure]:
     """Samples per second over HTTP and in process, in turns, updates included."""
     samples, threads = arguments.samples, arguments.threads
     torch.set_num_threads(threads)
@@ -106,11 +110,12 @@ def throughput(arguments: argparse.Namespace) -> dict[str, Any]:
                 inside = in_process()
                 pairs.append((over_http(server), inside))
         ratios = [http / inside for http, inside in pairs]
-    ratio = statistics.median(ratios)
-    return {"ratio": ratio, "ratios": ratios, "bar": 0.8, "kept": ratio >= 0.8}
+    low, ratio, high = quartiles(ratios)
+    name = f"throughput over HTTP ÷ the fleet in process, batches of {BATCH}"
+    yield Figure(name, ratio, low, high, bar=0.8, at_most=False)
 
 
-def latency(arguments: argparse.Namespace) -> dict[str, Any]:
+def latency(arguments: argparse.Namespace) -> Iterator[Figure]:
     """The 99th percentile of one sample's answer over HTTP, less that of a call of the fleet with one sample."""
     requests, threads = arguments.requests, arguments.threads
     torch.set_num_threads(threads)
@@ -127,33 +132,39 @@ def latency(arguments: argparse.Namespace) -> dict[str, Any]:
             end = time.perf_counter()
             outside.append(1000 * (middle - start))
             inside.append(1000 * (end - middle))
-    p99 = [statistics.quantiles(values[requests // 10 :], n=100)[98] for values in (outside, inside)]
-    medians = [statistics.median(values) for values in (outside, inside)]
-    names = ("http_ms", "fleet_ms")
-    return {
-        "extra_ms": p99[0] - p99[1],
-        "p99": dict(zip(names, p99, strict=True)),
-        "median": dict(zip(names, medians, strict=True)),
-        "bar": 15.0,
-        "kept": p99[0] - p99[1] <= 15,
-    }
+    outside, inside = outside[requests // 10 :], inside[requests // 10 :]
+    extra = _p99(outside) - _p99(inside)
+    fifth = len(inside) // 5
+    parts = [slice(k * fifth, (k + 1) * fifth) for k in range(5)]
+    low, _, high = quartiles(_p99(outside[part]) - _p99(inside[part]) for part in parts)
+    detail = {"p99_http_ms": _p99(outside), "p99_fleet_ms": _p99(inside)}
+    detail |= {"median_http_ms": statistics.median(outside), "median_fleet_ms": statistics.median(inside)}
+    yield Figure(
+        "p99 of one sample over HTTP − the fleet's own", extra, low, high, 15.0, unit="ms", detail=detail
+    )
 
 
-def overload(arguments: argparse.Namespace) -> dict[str, Any]:
+def overload(arguments: argparse.Namespace) -> Iterator[Figure]:
     """As many samples as four times what the service can answer: what it says, what it takes, how it recovers."""
     seconds, threads = arguments.seconds, arguments.threads
     x = torch.randint(0, 256, (BATCH, 3, 32, 32), dtype=torch.uint8).numpy()
     with Served(threads, queue=512) as server:
-        client, start, sent = Client(server.address), time.perf_counter(), 0
-        while time.perf_counter() - start < 5:
-            client.send(f"s{sent % STREAMS}", x)
-            sent += 1
-        capacity = sent / (time.perf_counter() - start)
+        calls: Counter[str] = Counter()
+        until = time.perf_counter() + 6
+
+        def fill(share: int) -> None:
+            own = Client(server.address)
+            while time.perf_counter() < until:
+                own.send(f"s{sum(calls.values()) % STREAMS}", x)
+                calls[f"client {share}"] += 1
+
+        _together(fill, 8)
+        capacity = sum(calls.values()) / 6
         calm = server.megabytes()
         statuses: Counter[str] = Counter()
         memory: list[float] = []
         until = time.perf_counter() + seconds
-        pause = 64 / (4 * capacity)
+        pause = CLIENTS / (4 * capacity)
 
         def send(share: int) -> None:
             own, k = Client(server.address, timeout=60), share
@@ -170,19 +181,26 @@ def overload(arguments: argparse.Namespace) -> dict[str, Any]:
                 if share == 0:
                     memory.append(server.megabytes())
 
-        _together(send, 64)
+        _together(send, CLIENTS)
         start = time.perf_counter()
-        client.send("after", x)
+        Client(server.address).send("after", x)
         recovered = time.perf_counter() - start
-        offered = sum(statuses.values()) / seconds
-        return {
-            "offered_per_capacity": offered / capacity,
-            "statuses": dict(statuses),
-            "megabytes": {"before": calm, "most": max(memory), "after": server.megabytes()},
-            "recovered_after_s": recovered,
-            "bar": 5.0,
-            "kept": recovered <= 5 and statuses.keys() <= {"200", "429"},
-        }
+        most, after = max(memory), server.megabytes()
+    offered = sum(statuses.values()) / seconds / capacity
+    others = sum(count for status, count in statuses.items() if status not in ("200", "429"))
+    detail = {"offered ÷ capacity": offered, "seconds": seconds, **statuses}
+    yield Figure(
+        "overload: requests neither answered nor refused with 429", others, others, others, 0.0, detail=detail
+    )
+    detail = {"before_mb": calm, "most_mb": most, "after_mb": after}
+    yield Figure(
+        "overload: most memory ÷ memory before", most / calm, most / calm, most / calm, 1.5, detail=detail
+    )
+    yield Figure("overload: answered again after", recovered, recovered, recovered, 5.0, unit="s")
+
+
+def _p99(values: list[float]) -> float:
+    return statistics.quantiles(values, n=100)[98]
 
 
 def _together(task: Any, count: int) -> None:
@@ -206,14 +224,20 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="of overload")
     parser.add_argument("--threads", type=int, default=2, help="threads to compute with")
     arguments = parser.parse_args()
-    figures = {name: PARTS[name](arguments) for name in arguments.only}
-    print(json.dumps(figures, indent=2))
+    figures = [figure for name in arguments.only for figure in PARTS[name](arguments)]
+    for figure in figures:
+        print(f"{figure.name}: {figure.value:.3g} {figure.unit} {figure.detail or ''}")
     if arguments.out:
-        for figure in figures.values():
-            figure["provenance"] = provenance()
-        before = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-        arguments.out.write_text(json.dumps(before | figures, indent=2) + "\n")
-    return 0 if all(figure["kept"] for figure in figures.values()) else 1
+        _write(arguments.out, figures)
+    return 0 if all(figure.kept for figure in figures) else 1
+
+
+def _write(path: Path, figures: list[Figure]) -> None:
+    """Write figures beside those of other parts that a file has."""
+    new = {figure.name: dataclasses.asdict(figure) | {"kept": figure.kept} for figure in figures}
+    before = json.loads(path.read_text())["figures"] if path.exists() else []
+    kept = {figure["name"]: figure for figure in before} | new
+    path.write_text(json.dumps({"figures": [*kept.values()], "provenance": provenance()}, indent=2) + "\n")
 
 
 PARTS = {"throughput": throughput, "latency": latency, "overload": overload}
