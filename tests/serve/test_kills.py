@@ -90,7 +90,7 @@ def send(client, streams, kills):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="it needs /proc to see that a process is gone")
 def test_thirty_kills_leave_every_stream_as_if_undisturbed(tmp_path):
     server, chance, kills = Server(tmp_path), random.Random(0), []
