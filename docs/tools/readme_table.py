@@ -49,7 +49,7 @@ def table(folder: Path, link: str = "docs/results.md") -> str:
         "worse than Source, the model left alone. "
         f"[What each column is over, all methods, the paper's numbers]({link})."
     )
-    return "\n".join([*lines, "", legend])
+    return "\n".join([*lines, "", f"{legend} {_ahead_of_note(setups, columns)}".rstrip()])
 
 
 def fill(page: str, content: str) -> str:
@@ -64,6 +64,17 @@ def fill(page: str, content: str) -> str:
 def _head(scores: Scores, setup: Setup) -> str:
     run = mean_run([scores.of(setup.row("source"))])
     return TITLES[setup.dataset] + ("" if run is None else f"<br>runs of {run:.0f}")
+
+
+def _ahead_of_note(setups: list[Setup], columns: list[dict[str, str]]) -> str:
+    """Where NOTE alone is not the best, and what is."""
+    lowest = [next(row for row, cell in column.items() if cell.startswith("**")) for column in columns]
+    ahead = [
+        f"{VARIANTS[row].title} on {TITLES[setup.dataset]}"
+        for setup, row in zip(setups, lowest, strict=True)
+        if row != "note"
+    ]
+    return f"Better than NOTE alone: {', '.join(ahead)}." if ahead else ""
 
 
 def _column(scores: Scores, setup: Setup) -> dict[str, str]:

@@ -54,6 +54,7 @@ def test_the_table_marks_the_lowest_and_the_worse_and_names_the_runs(tool, tmp_p
         "| NOTE + filter (ours) | **5.0 ± 0.0** | – |",
     ]
     assert len(lines) == 8 and "(elsewhere.md)" in lines[7]
+    assert lines[7].endswith("Better than NOTE alone: NOTE + filter (ours) on CIFAR10-C, Source on HAPT.")
 
 
 def test_a_row_that_covers_less_than_source_is_left_out(tool, tmp_path):
