@@ -310,7 +310,7 @@ def _own_name(name: str, own: Mapping[str, Tensor]) -> str:
 
 
 def _norm_settings(path: Path, found: Mapping[str, Tensor]) -> dict[str, Any]:
-    """What a file tells of its IABN layers: its card's settings, or those of the authors' runs."""
+    """What a file says about its IABN layers: its card's settings, or those of the authors' runs."""
     if any("._bn." in name for name in found):
         return {"alpha": 4.0, "correction": 1}
     try:

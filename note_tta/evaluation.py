@@ -81,7 +81,7 @@ def evaluate(
 
     Args:
         method: A method, or any callable from inputs to logits.
-        loader: Any iterable of `(x, y)` batches, a DataLoader for one. Inputs are moved to the model.
+        loader: Any iterable of `(x, y)` batches, such as a DataLoader. Inputs are moved to the model.
         progress: Show a progress bar; None shows one on a terminal where a run takes over a few seconds.
 
     Returns:

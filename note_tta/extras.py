@@ -1,4 +1,4 @@
-"""What the optional parts need: a package that is not installed is told in one line, with the command."""
+"""What the optional parts need: a missing package is reported in one line, with the command that installs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `run` and `reproduce` share: settings from options, and running cells under a person's eyes."""
+"""What `run` and `reproduce` share: settings from options, and running cells with a progress bar."""
 
 from __future__ import annotations
 

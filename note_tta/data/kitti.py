@@ -234,7 +234,7 @@ def _prepare(
     workers: int,
     progress: Progress,
 ) -> Path:
-    """Render the rain; `seed` has no say, since a frame's rain depends on its name only."""
+    """Render the rain; `seed` is not used, since a frame's rain depends on its name only."""
     from .kitti_rain import prepare_kitti
 
     if corruptions is not None or severities is not None:

@@ -84,7 +84,7 @@ def find_checkpoint(cell: Cell, folder: Path) -> Path:
 
 
 def check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) -> None:
-    """Pass one sample through a model of the user's own, so that a misfit is told before the stream starts.
+    """Pass one sample through a model of the user's own, so that a misfit is found before the stream starts.
 
     Raises:
         ValueError: The model does not take the samples, or tells other classes apart.

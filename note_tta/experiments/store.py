@@ -248,7 +248,7 @@ def thinned(values: Any, points: int = POINTS, digits: int = 2) -> list[Any]:
 
 @contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Tell of a damaged line where it is, and what to do."""
+    """Say where a damaged line is, and what to do."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -57,7 +57,7 @@ class Method(ABC):
 
     Args:
         model: A classifier that maps `[B, ...]` to logits `[B, K]`, or a `Backbone` made of one.
-        adapts: Chooses the tensors that the method may change; `norm_tensors` for one.
+        adapts: Chooses the tensors that the method may change, such as `norm_tensors`.
         output: The key, index or callable that takes the logits out of what the model returns.
     """
 

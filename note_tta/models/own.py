@@ -1,4 +1,4 @@
-"""A network of one's own, named as `module:function`."""
+"""A network of the user's own, named as `module:function`."""
 
 from __future__ import annotations
 

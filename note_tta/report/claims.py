@@ -215,7 +215,7 @@ def _note_iid_competes(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
 
 
 def _all(parts: dict[str, _Comparison | None], names: dict[str, str] | None = None) -> tuple[Verdict, str]:
-    """Held where every part holds; what contradicts is told first, what is missing last."""
+    """Held where every part holds; what contradicts it comes first, what is missing last."""
     against = [part for part in parts.values() if part and not part.holds]
     for_it = [part for part in parts.values() if part and part.holds]
     missing = [

@@ -36,7 +36,7 @@ _TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:/([a-z-]+))?(?::(\w+))?\}")
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that is told of some results.
+    """Everything that a report says about some results.
 
     Attributes:
         scores: What it is made from.
@@ -66,7 +66,7 @@ def results_page(report: Report, notes: str = "", archive: Report | None = None)
     """The page: a person's findings, the claims with verdicts, tables beside the paper's, what is beyond it.
 
     Args:
-        report: What it tells of.
+        report: What the page is about.
         notes: A person's findings, `filled_in`.
         archive: What an earlier version's results say, shown under its own name where there is one.
     """
