@@ -7,11 +7,13 @@ threads of this one. What is compared runs in turns, in one run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import multiprocessing
 import socket
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -26,6 +28,7 @@ import note_tta as tta
 from note_tta.models import build_model
 from note_tta.provenance import provenance
 from note_tta.serve import Client, Limits, serve
+from note_tta.serve.demo import CAMERAS
 from note_tta.serve.limits import Refused
 
 from .measure import Figure, quartiles
@@ -45,13 +48,19 @@ def run_server(port: int, threads: int, queue: int) -> None:
     serve(make_fleet(), port=port, limits=Limits(rate=1e9, queue=queue))
 
 
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 class Served:
     """A server in a process of its own."""
 
     def __init__(self, threads: int, queue: int = 2048) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         context = multiprocessing.get_context("spawn")
         self.process = context.Process(target=run_server, args=(self.port, threads, queue), daemon=True)
@@ -199,6 +208,27 @@ def overload(arguments: argparse.Namespace) -> Iterator[Figure]:
     yield Figure("overload: answered again after", recovered, recovered, recovered, 5.0, unit="s")
 
 
+def demo(arguments: argparse.Namespace) -> Iterator[Figure]:
+    """From the command to a dashboard that shows all of the demonstration's cameras."""
+    seconds = []
+    for _ in range(3):
+        port, start = free_port(), time.perf_counter()
+        command = [sys.executable, "-m", "note_tta", "serve", "--demo", "--port", str(port)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        shown = 0
+        while shown < CAMERAS:
+            time.sleep(0.1)
+            with contextlib.suppress(ConnectionError):
+                shown = Client(f"http://127.0.0.1:{port}").ask("GET", "/streams")["count"]
+        seconds.append(time.perf_counter() - start)
+        process.terminate()
+        process.wait(15)
+    low, middle, high = quartiles(seconds)
+    yield Figure(
+        f"note-tta serve --demo: until {CAMERAS} streams are on the wall", middle, low, high, 60.0, unit="s"
+    )
+
+
 def _p99(values: list[float]) -> float:
     return statistics.quantiles(values, n=100)[98]
 
@@ -240,7 +270,7 @@ def _write(path: Path, figures: list[Figure]) -> None:
     path.write_text(json.dumps({"figures": [*kept.values()], "provenance": provenance()}, indent=2) + "\n")
 
 
-PARTS = {"throughput": throughput, "latency": latency, "overload": overload}
+PARTS = {"throughput": throughput, "latency": latency, "overload": overload, "demo": demo}
 
 if __name__ == "__main__":
     sys.exit(main())
