@@ -213,7 +213,8 @@ def demo(arguments: argparse.Namespace) -> Iterator[Figure]:
     seconds = []
     for _ in range(3):
         port, start = free_port(), time.perf_counter()
-        command = [sys.executable, "-m", "note_tta", "serve", "--demo", "--port", str(port)]
+        code = "from note_tta.__main__ import main; main()"
+        command = [sys.executable, "-c", code, "serve", "--demo", "--port", str(port)]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         shown = 0
         while shown < CAMERAS:
