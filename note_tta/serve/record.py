@@ -88,10 +88,10 @@ class Record:
             self.tell("update undone", "an update would have produced numbers that are not finite")
         health = getattr(method, "health", None)
         if health is not None:
-            self.health = {"state": health.state, "why": "; ".join(health.reasons)}
-            if health.error is not None:
-                self.health |= {"error": round(health.error.value, 2), "low": round(health.error.low, 2)}
-                self.health |= {"high": round(health.error.high, 2)}
+            error = (
+                {} if health.error is None else {k: round(v, 2) for k, v in health.error._asdict().items()}
+            )
+            self.health = {"state": health.state, "why": "; ".join(health.reasons), "error": error or None}
 
     def tell(self, kind: str, cause: str) -> None:
         """Write down an event."""
@@ -109,18 +109,20 @@ class Record:
     def judge(self) -> tuple[str, str]:
         """The stream's state and why: what the watch says, unless what has just been seen is worse."""
         state, why = self._seen_state()
-        if self.health is not None and LEVELS.get(self.health["state"], 0) >= LEVELS[state]:
-            return self.health["state"], self.health["why"]
+        health = self.health  # another thread may write while this one reads
+        if health is not None and LEVELS.get(health["state"], 0) >= LEVELS[state]:
+            return health["state"], health["why"]
         return state, why
 
     def _seen_state(self) -> tuple[str, str]:
         if self._bad > 0.5:
             return "suspect", f"{100 * self._bad:.0f} % of the latest samples hold NaN or Inf"
-        if self._best is None:
+        best = self._best
+        if best is None:
             return "learning", f"{self._counted} answers so far"
-        if self._now > self._best + MARGIN:
+        if self._now > best + MARGIN:
             return "drifting", (
-                f"an error of {100 * self._now:.0f} % is to be expected, {100 * self._best:.0f} % at its best"
+                f"an error of {100 * self._now:.0f} % is to be expected, {100 * best:.0f} % at its best"
             )
         return "steady", f"an error of {100 * self._now:.0f} % is to be expected"
 

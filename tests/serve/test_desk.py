@@ -207,13 +207,29 @@ def test_a_watched_streams_health_and_events_are_told(watched, x):
 
 def test_a_watched_stream_rolls_back_to_its_last_good_snapshot(watched, x):
     watched.answer([Request("a", x[:200])])
-    ring = watched.fleet.method("a").ring
-    kept = next(iter(ring.newest_first())).learned["model"]
-    watched.answer([Request("a", x[200:215])])
+    method = watched.fleet.method("a")
+    start = 200
+    while next(iter(method.ring.newest_first())).samples + 8 > start:  # until it has learned since
+        watched.answer([Request("a", x[start : start + 4])])
+        start += 4
+    kept = dict(next(iter(method.ring.newest_first())).learned["model"])
+    assert not same({name: t.clone() for name, t in method.inner.tensors.items()}, kept)
     watched.change("a", "rollback")
-    assert same({name: t.clone() for name, t in watched.fleet.method("a").inner.tensors.items()}, dict(kept))
+    assert same({name: t.clone() for name, t in method.inner.tensors.items()}, kept)
     assert watched.events("a")[-1]["kind"] == "rollback"
     assert (
         "as was asked for"
         in [event["cause"] for event in watched.events("a") if event["kind"] == "rollback"][-2]
+    )
+
+
+def test_a_watch_that_knows_the_source_estimates_the_error(model, x):
+    source = [(x[:128], model(x[:128]).argmax(1))]
+    make = lambda model: tta.Watch(tta.NOTE(model), source, look=128, sample=16)  # noqa: E731
+    desk = Desk(tta.Fleet(model, make), Limits())
+    for start in range(0, 400, 50):
+        desk.answer([Request("a", x[start : start + 50])])
+    told = desk.record("a").page("a")["health"]["error"]
+    assert (
+        told.keys() == {"value", "low", "high"} and 0 <= told["low"] <= told["value"] <= told["high"] <= 100
     )

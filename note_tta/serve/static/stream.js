@@ -36,7 +36,7 @@ export function forgetCharts() {
   }
 }
 
-const watched = (health) => `${health.error.toFixed(1)} % (${health.low.toFixed(1)} to ${health.high.toFixed(1)})`;
+const watched = ({ value, low, high }) => `${value.toFixed(1)} % (${low.toFixed(1)} to ${high.toFixed(1)})`;
 
 function words(list, pairs) {
   list.replaceChildren(...pairs.flatMap(([name, value]) => {
@@ -121,7 +121,7 @@ export async function showStream(id) {
   chart("distance", stream.history.times, stream.history.distance, 0.1);
   words(by("counters"), [
     ["error to expect", percent(stream.expected_error)],
-    ...(stream.health?.error === undefined ? [] : [["error, by the watch", watched(stream.health)]]),
+    ...(stream.health?.error ? [["error, by the watch", watched(stream.health.error)]] : []),
     ["distance", stream.distance.toFixed(3)],
     ["on disk up to", stream.durable === null ? "no store" : stream.durable.toLocaleString("en")],
     ...Object.entries(stream.counters).map(([name, value]) => [name.replaceAll("_", " "), value.toLocaleString("en")]),
