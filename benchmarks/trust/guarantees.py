@@ -12,7 +12,7 @@ from pathlib import Path
 import jinja2
 
 from note_tta.data.archives import ALLOWANCE, EXPANSION, LONGEST_HEADER
-from note_tta.data.own import MAX_PIXELS
+from note_tta.data.pictures import MAX_PIXELS
 from note_tta.data.tables import MOST_ROWS
 from note_tta.experiments.store import MAX_BYTES
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ..progress import progress_bars
 
 app = typer.Typer(help="List, download, regenerate, check and look at datasets.", no_args_is_help=True)
 
@@ -59,7 +59,7 @@ def download(
 
     if note := find_dataset(dataset).note:
         typer.echo(f"note: {note}")
-    with _progress(in_bytes=True) as progress:
+    with progress_bars(in_bytes=True) as progress:
         lines = fetch(dataset, resolve_root(data_root), keep=keep, progress=progress)
     for line in lines:
         typer.echo(line)
@@ -89,7 +89,7 @@ def prepare(
     from note_tta.data import resolve_root
     from note_tta.data.prepare import prepare as make
 
-    with _progress(in_bytes=False) as progress:
+    with progress_bars() as progress:
         folder = make(
             dataset,
             resolve_root(data_root),
@@ -138,30 +138,3 @@ def preview(
     target = out if out is not None else Path(f"{dataset}.png")
     typer.echo(draw(dataset, resolve_root(data_root), target, severity=severity, stream=stream))
     typer.echo(f"picture: {target}")
-
-
-@contextmanager
-def _progress(*, in_bytes: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar that follows (what, done, total); silent where nobody watches."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    amount = DownloadColumn() if in_bytes else MofNCompleteColumn()
-    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
-        tasks: dict[str, object] = {}
-
-        def follow(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total or None)
-            bars.update(tasks[what], completed=done)  # type: ignore[arg-type]
-
-        yield follow

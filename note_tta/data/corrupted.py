@@ -7,7 +7,7 @@ layout, with a manifest that says which parts are filled in; the published files
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from .corruptions.names import OWN_CORRUPTIONS, SEVERITIES, check_severity
 from .corruptions.textures import Texture, frost_textures
 from .manifest import Manifest
 from .pool import Run, pool
-from .record import Progress
+from .record import Progress, Wanted
 
 CHUNK = 5 * BLOCK  # images of one job
 
@@ -140,20 +140,11 @@ class CorruptedSet:
             corruption, True, f"{size:,} images, checksums right for severity {', '.join(done)}{note}"
         )
 
-    def prepare(
-        self,
-        root: Path,
-        *,
-        corruptions: Iterable[str] | None,
-        severities: Iterable[int] | None,
-        seed: int,
-        workers: int,
-        progress: Progress,
-    ) -> Path:
-        """Regenerate the set: what is not filled in yet, of the corruptions and severities asked for."""
-        chosen, levels = wanted_parts(self.dataset, self.table, self.usual, corruptions, severities)
-        with pool(workers) as run:
-            maker = _Maker(self, root, seed, run, progress)
+    def prepare(self, root: Path, wanted: Wanted) -> Path:
+        """Regenerate the set: what is not filled in yet of what is wanted."""
+        chosen, levels = wanted_parts(self.dataset, self.table, self.usual, wanted)
+        with pool(wanted.workers) as run:
+            maker = _Maker(self, root, wanted.seed, run, wanted.progress)
             with only_one(maker.folder):
                 for corruption in chosen:
                     maker.make(corruption, levels)
@@ -161,15 +152,11 @@ class CorruptedSet:
 
 
 def wanted_parts(
-    dataset: str,
-    table: Table,
-    usual: tuple[str, ...],
-    corruptions: Iterable[str] | None,
-    severities: Iterable[int] | None,
+    dataset: str, table: Table, usual: tuple[str, ...], wanted: Wanted
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The corruptions and severities to make, after making sure that they exist."""
-    known = TABLES[table]
-    chosen = usual if corruptions is None else tuple(corruptions)
+    known, severities = TABLES[table], wanted.severities
+    chosen = usual if wanted.corruptions is None else wanted.corruptions
     unknown = [corruption for corruption in chosen if corruption not in known]
     if unknown:
         raise ValueError(f"unknown corruption {unknown[0]!r} for {dataset}; known are: {', '.join(known)}")

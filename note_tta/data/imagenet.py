@@ -8,20 +8,21 @@ in `ImageNet-C-regenerated/`. Classes are the sorted wnids, as every public Imag
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin
 from .checks import Check, count
 from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, check_severity
 from .manifest import Manifest
+from .pictures import read_picture_file
 from .recipe import Recipe
-from .record import Archive, DatasetRecord, Progress
+from .record import Archive, DatasetRecord, Wanted
 
 SIDE = 224
 CLASSES, PUBLISHED = 1_000, {"train": 1_281_167, "test": 50_000}
@@ -87,21 +88,9 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 def read_picture(file: Path) -> npt.NDArray[np.uint8]:
     """A picture as RGB `[224, 224, 3]`: shorter side to 256, the centre cut out, unless it has that size."""
-    try:
-        with Image.open(file) as picture:
-            if picture.width * picture.height > _LARGEST:
-                raise BadData(
-                    file, f"{picture.width}x{picture.height} is too large for a picture of ImageNet"
-                )
-            if min(picture.size) < 8:
-                raise BadData(
-                    file, f"{picture.width}x{picture.height} is too small for a picture of ImageNet"
-                )
-            colour = picture.convert("RGB")
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise BadData(file, f"not a readable picture ({error})") from error
+    colour = read_picture_file(file, most=_LARGEST)
+    if min(colour.size) < 8:
+        raise BadData(file, f"{colour.width}×{colour.height} is too small for a picture of ImageNet")
     if colour.size != (SIDE, SIDE):
         ratio = 256 / min(colour.size)
         width, height = (max(SIDE, round(side * ratio)) for side in colour.size)
@@ -186,18 +175,10 @@ def _check(root: Path) -> Iterator[Check]:
         yield count(dataset, corruption, PUBLISHED["test"])
 
 
-def _prepare(
-    root: Path,
-    *,
-    corruptions: Iterable[str] | None,
-    severities: Iterable[int] | None,
-    seed: int,
-    workers: int,
-    progress: Progress,
-) -> Path:
+def _prepare(root: Path, wanted: Wanted) -> Path:
     from .imagenet_c import prepare_imagenet
 
-    return prepare_imagenet(root, corruptions, severities, seed, workers, progress)
+    return prepare_imagenet(root, wanted)
 
 
 IMAGENET = DatasetRecord(

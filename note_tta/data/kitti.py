@@ -10,20 +10,21 @@ flat-road prior.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin, content_digest
 from .checks import Check, beside_paper
+from .pictures import read_picture_file
 from .rain import render_rain
 from .recipe import Recipe
-from .record import Archive, DatasetRecord, Progress
+from .record import Archive, DatasetRecord, Wanted
 from .windows import HELD_OUT_EVERY
 
 CLASSES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc", "DontCare")
@@ -97,11 +98,7 @@ def read_frame(file: Path) -> Picture:
     """A frame as RGB `[H, W, 3]`."""
     if not file.is_file():
         raise MissingData("a KITTI frame", [file], "note-tta data download kitti")
-    try:
-        with Image.open(file) as picture:
-            return np.asarray(picture.convert("RGB"))
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise BadData(file, f"not a readable picture ({error})") from error
+    return np.asarray(read_picture_file(file))
 
 
 def rendered_file(base: Path, file: Path) -> Path:
@@ -172,12 +169,7 @@ def _largest(picture: Path, objects: list[tuple[int, Box]]) -> Frame:
 
 
 def _read_depth(file: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    try:
-        with Image.open(file) as picture:
-            depth = np.array(picture, dtype=np.float32)
-            depth /= 256
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise BadData(file, f"not a readable depth map ({error})") from error
+    depth = np.array(read_picture_file(file, None, what="depth map"), dtype=np.float32) / 256
     if depth.shape != tuple(shape):
         raise BadData(file, f"depth map of {list(depth.shape)} for a frame of {list(shape)}")
     return depth
@@ -225,21 +217,13 @@ def _check(root: Path) -> Iterator[Check]:
         yield beside_paper(dataset, domain, expected, exact=domain == "source")
 
 
-def _prepare(
-    root: Path,
-    *,
-    corruptions: Iterable[str] | None,
-    severities: Iterable[int] | None,
-    seed: int,
-    workers: int,
-    progress: Progress,
-) -> Path:
+def _prepare(root: Path, wanted: Wanted) -> Path:
     """Render the rain; `seed` is not used, since a frame's rain depends on its name only."""
     from .kitti_rain import prepare_kitti
 
-    if corruptions is not None or severities is not None:
+    if wanted.corruptions is not None or wanted.severities is not None:
         raise ValueError("kitti is rendered in rain of 200 mm/hr; leave --corruption and --severity out")
-    return prepare_kitti(root, workers, progress)
+    return prepare_kitti(root, wanted.workers, wanted.progress)
 
 
 def _archive(kind: str, part: str, folder: str, size: str) -> Archive:

@@ -10,19 +10,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from ..files import file_digest
 from .archives import ALLOWANCE, EXPANSION
 from .base import BadData, Dataset, Domain, IntArray, check_labels, content_digest
+from .pictures import read_picture_file
 
 __all__ = ["DOMAIN", "open_own"]
 
 DOMAIN = "all"
 """The one domain of the user's own data."""
-
-MAX_PIXELS = 1 << 26
-"""An image of more pixels is refused unread; decoded, it would take some hundred megabytes."""
 
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm"}
 
@@ -145,17 +142,9 @@ def _open_npz(path: Path) -> Dataset:
 
 
 def _read_image(file: Path) -> npt.NDArray[np.uint8]:
-    try:
-        with Image.open(file) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise BadData(file, f"{image.width}×{image.height} pixels; at most {MAX_PIXELS:,} are read")
-            return np.asarray(
-                image.convert("L" if image.mode in ("1", "L") else "RGB"), dtype=np.uint8
-            ).reshape(image.height, image.width, -1)
-    except BadData:
-        raise
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise BadData(file, f"not an image that can be read ({error})") from error
+    image = read_picture_file(file, None)
+    pixels = image.convert("L" if image.mode in ("1", "L") else "RGB")
+    return np.asarray(pixels, dtype=np.uint8).reshape(image.height, image.width, -1)
 
 
 def _size(shape: tuple[int, ...]) -> str:

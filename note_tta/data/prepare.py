@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from . import DATASETS, find_dataset
-from .record import Progress
+from .record import Progress, Wanted
 
 
 def prepare(
@@ -35,11 +35,6 @@ def prepare(
         raise ValueError(f"cannot regenerate {name!r}; these can be: {known}")
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
-    return make(
-        root,
-        corruptions=corruptions,
-        severities=severities,
-        seed=seed,
-        workers=workers or os.cpu_count() or 1,
-        progress=progress,
-    )
+    chosen = None if corruptions is None else tuple(corruptions)
+    levels = None if severities is None else tuple(severities)
+    return make(root, Wanted(chosen, levels, seed, workers or os.cpu_count() or 1, progress))

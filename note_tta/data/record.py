@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from .base import Dataset, Stream
 from .checks import Check
@@ -41,20 +41,23 @@ class Archive:
         return self.url.rsplit("/", 1)[1].split("?")[0].replace("+", "_")
 
 
-class Prepare(Protocol):
-    """Regenerates a corrupted set under the data root and returns its folder."""
+@dataclass(frozen=True)
+class Wanted:
+    """What to regenerate of a corrupted set.
 
-    def __call__(
-        self,
-        root: Path,
-        *,
-        corruptions: Iterable[str] | None,
-        severities: Iterable[int] | None,
-        seed: int,
-        workers: int,
-        progress: Progress,
-    ) -> Path:
-        """Make what is not there yet of the corruptions and severities named; None means the usual ones."""
+    Attributes:
+        corruptions: some of them; None means those that results are reported on.
+        severities: some of them; None means all.
+        seed: of every random draw.
+        workers: processes.
+        progress: called with what is being made, how much is done, and how much there is.
+    """
+
+    corruptions: tuple[str, ...] | None = None
+    severities: tuple[int, ...] | None = None
+    seed: int = 0
+    workers: int = 1
+    progress: Progress = lambda what, done, total: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +75,7 @@ class DatasetRecord:
         opens: opens it under a data root, with its options.
         checks: compares what is under a data root with what was published.
         options: what `opens` takes, and what each option means.
-        prepares: regenerates its corrupted set; None where it has none.
+        prepares: regenerates what is wanted of its corrupted set and returns the folder; None where it has none.
         table: whose parameters the corruptions of that set have.
         archives: what `note-tta data download` fetches.
         note: what people should know before they download it.
@@ -88,7 +91,7 @@ class DatasetRecord:
     opens: Callable[..., Dataset] = field(repr=False)
     checks: Callable[[Path], Iterator[Check]] = field(repr=False)
     options: Mapping[str, str] = field(default_factory=dict)
-    prepares: Prepare | None = field(default=None, repr=False)
+    prepares: Callable[[Path, Wanted], Path] | None = field(default=None, repr=False)
     table: Table | None = None
     archives: tuple[Archive, ...] = field(default=(), repr=False)
     note: str = ""

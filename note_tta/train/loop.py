@@ -22,12 +22,13 @@ from ..data import Recipe
 from ..files import write_atomically
 from ..models import architecture
 from ..plain import load_plain
+from ..progress import Follow, progress_bars
 from ..provenance import provenance
 from .processes import Team, join_team
-from .progress import Show, progress
 from .samples import Samples, augment, epoch_batches, read_batches
 
 Epoch = dict[str, float]
+_BAR = "epoch {task.fields[epoch]}, loss {task.fields[loss]:.3f}, error {task.fields[error]:.1f} %"
 
 
 class Diverged(ValueError):
@@ -186,7 +187,7 @@ def _train_epochs(
     steps = len(_batches(run, 0))
     if team.is_first:
         _write_state(saved, identity, run)  # a folder that cannot be written to is found out now
-    with progress(steps * epochs, epochs, enabled=show_progress and team.is_first) as show:
+    with progress_bars(_BAR, enabled=show_progress and team.is_first) as show:
         while run.epoch < epochs:
             try:
                 _train_epoch(run, model, steps, show)
@@ -249,7 +250,7 @@ def _epoch_seed(seed: int, epoch: int) -> int:
     return (seed * 1_000_003 + epoch) % 2**63
 
 
-def _train_epoch(run: _Run, model: nn.Module, steps: int, show: Show) -> None:
+def _train_epoch(run: _Run, model: nn.Module, steps: int, show: Follow) -> None:
     recipe, device, team = run.recipe, run.device, run.team
     begun = time.perf_counter()
     batches = _batches(run, run.epoch)
@@ -278,7 +279,8 @@ def _train_epoch(run: _Run, model: nn.Module, steps: int, show: Show) -> None:
                     f"training diverged in epoch {run.epoch + 1} at lr {lr:g} "
                     f"(loss {totals[0]}): {_advice(recipe)}"
                 )
-            show(step + 1, run.epoch + 1, *_averages(totals))
+            loss, error = _averages(totals)
+            show("training", step + 1, steps * recipe.epochs, epoch=run.epoch + 1, loss=loss, error=error)
     loss, error = _averages(team.total(totals.to(device)).cpu())
     run.epoch += 1
     run.seconds += time.perf_counter() - begun

@@ -57,7 +57,7 @@ def test_bad_pictures_and_folders_are_refused(tmp_path):
     with pytest.raises(BadData, match=r"n01440764_0.JPEG: not a readable picture"):
         dataset.domain("test").inputs([0])
     write_picture(picture, (4, 300))
-    with pytest.raises(BadData, match="4x300 is too small"):
+    with pytest.raises(BadData, match="4×300 is too small"):
         dataset.domain("test").inputs([0])
     (tmp_path / "imagenet" / "train" / "n99999999").mkdir()
     with pytest.raises(BadData, match="unknown class folder 'n99999999'"):

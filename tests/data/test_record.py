@@ -46,7 +46,7 @@ def letters(monkeypatch):
         name="letters",
         title="Letters",
         note="made for a test",
-        prepares=lambda root, **parts: root / "letters-C",
+        prepares=lambda root, wanted: root / "letters-C",
     )
     monkeypatch.setitem(DATASETS, record.name, record)
     return record

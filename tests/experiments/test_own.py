@@ -125,7 +125,7 @@ def test_bad_folders_are_told(folder, tmp_path):
     with pytest.raises(BadData, match=r"99\.png: 9×8×3 pixels, but 00\.png has 8×8×3"):
         open_own(folder).domain("all").inputs()
     (folder / "dog" / "98.png").write_bytes(b"no image")
-    with pytest.raises(BadData, match=r"98\.png: not an image that can be read"):
+    with pytest.raises(BadData, match=r"98\.png: not a readable picture"):
         open_own(folder).domain("all").inputs()
 
 

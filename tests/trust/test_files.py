@@ -17,7 +17,7 @@ from PIL import Image
 
 from benchmarks.trust.fuzz import FORMATS, KINDS, attempt, damage
 from note_tta.checkpoint import load_checkpoint, load_state, load_weights
-from note_tta.data import BadData, own
+from note_tta.data import BadData, own, pictures
 from note_tta.data import archives as archive_module
 from note_tta.data import tables as table_module
 from note_tta.data.archives import unpack
@@ -103,7 +103,7 @@ def test_a_packed_npz_bomb_is_refused_unopened(tmp_path, monkeypatch):
 
 
 def test_a_picture_of_too_many_pixels_is_refused_undecoded(tmp_path, monkeypatch):
-    monkeypatch.setattr(own, "MAX_PIXELS", 99)
+    monkeypatch.setattr(pictures, "MAX_PIXELS", 99)
     (tmp_path / "cat").mkdir()
     Image.new("L", (10, 10)).save(tmp_path / "cat" / "big.png")
     with pytest.raises(BadData, match=r"big\.png: 10×10 pixels; at most 99 are read"):

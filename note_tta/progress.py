@@ -1,0 +1,45 @@
+"""Progress bars on a terminal; nothing where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Follow = Callable[..., None]
+"""Called with what is under way, how much is done, how much there is, and what else the bar shows."""
+
+
+@contextmanager
+def progress_bars(
+    text: str = "{task.description}", *, in_bytes: bool = False, enabled: bool = True
+) -> Iterator[Follow]:
+    """Bars on standard error, one for each thing that is followed.
+
+    Args:
+        text: What stands before a bar, in rich's words; fields are those that the call gives.
+        in_bytes: Whether amounts are bytes.
+        enabled: Whether to draw at all.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    amount = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn(text), BarColumn(), amount, TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not (enabled and console.is_terminal)) as bars:
+        tasks: dict[str, Any] = {}
+
+        def follow(what: str, done: int, total: int, **shown: Any) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total or None, **shown)
+            bars.update(tasks[what], completed=done, **shown)
+
+        yield follow
