@@ -85,6 +85,7 @@ import record_tables
 
 assert "| Calm & Quiet | `calm` | – | yes | 1 | its temper | CC0 |" in record_tables.method_table()
 assert "| Shades of Grey | `shades` | 2 | 1 | dirichlet | `digits_cnn` |" in record_tables.dataset_table()
+assert "::: note_tta.Calm" in record_tables.method_entries()
 assert "Shades of Grey" in costs.reproduce_table()
 import note_tta
 

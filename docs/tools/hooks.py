@@ -14,7 +14,7 @@ from benchmark_page import benchmarks
 from code_blocks import include_files
 from costs import reproduce_table
 from published import RESULTS
-from record_tables import dataset_table, family_sections, method_table
+from record_tables import dataset_table, family_sections, method_entries, method_table
 from watch_tables import attack_table, collapse_table, cost_line, estimate_table, honest_table
 
 from note_tta.experiments.store import Store
@@ -33,6 +33,7 @@ TABLES = {
     "<!-- watch estimates -->": estimate_table,
     "<!-- watch honest -->": honest_table,
     "<!-- families -->": family_sections,
+    "<!-- method entries -->": method_entries,
 }
 """What a page's comment stands for."""
 

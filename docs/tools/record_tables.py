@@ -30,6 +30,11 @@ def method_table() -> str:
     )
 
 
+def method_entries() -> str:
+    """An entry of the reference for each method."""
+    return "\n".join(f"::: note_tta.{kind.__name__}" for kind in METHODS.values())
+
+
 def _needs(kind: type[Method]) -> str:
     needs = (
         NORMS[kind.needs_norm],

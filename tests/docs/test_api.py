@@ -25,7 +25,10 @@ def reference():
     from pathlib import Path
 
     folder = Path(__file__).resolve().parents[2] / "docs" / "api"
-    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md")))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md")))
+    entries = "\n".join(f"::: note_tta.{kind.__name__}" for kind in tta.METHODS.values())
+    assert text.count("<!-- method entries -->") == 1
+    return text.replace("<!-- method entries -->", entries)
 
 
 def names():
