@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .base import BadData, Dataset, Domain, IntArray, MissingData, check_labels, image_domain
-from .checks import Check, count
+from .checks import Check
 from .corrupted import CorruptedSet
 from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, VALIDATION_CORRUPTIONS, check_severity
 from .imbalance import thin_out
@@ -143,22 +143,19 @@ def _clean_domain(root: Path, name: str, split: str) -> Domain:
 
 
 def _check(name: str, root: Path) -> Iterator[Check]:
-    dataset, corrupted = open_cifar(root, name), _LAYOUTS[name].corrupted_set
-    for split, expected in PUBLISHED.items():
-        yield count(dataset, split, expected)
-    published, regenerated = corrupted.folders(root)
-    if regenerated.is_dir() and not published.is_dir():
-        yield from corrupted.check_regenerated(root)
-        return
-    for corruption in CORRUPTIONS if published.is_dir() else CORRUPTIONS[:1]:
-        yield count(dataset, corruption, PUBLISHED["test"])
+    return _LAYOUTS[name].corrupted_set.checks(root, open_cifar(root, name), PUBLISHED)
 
 
-def _record(name: str, title: str, archives: tuple[Archive, ...]) -> DatasetRecord:
+def _record(
+    name: str, title: str, clean: str, md5: str, size: str, number: int, corrupted_md5: str
+) -> DatasetRecord:
+    layout = _LAYOUTS[name]
+    test, folder = f"{layout.clean}/{layout.test[0]}", layout.corrupted
+    address = f"https://zenodo.org/records/{number}/files/{folder}.tar"
     return DatasetRecord(
         name=name,
         title=title,
-        classes=len(_LAYOUTS[name].classes),
+        classes=len(layout.classes),
         targets=CORRUPTIONS,
         stream="dirichlet",
         network="resnet18",
@@ -169,53 +166,30 @@ def _record(name: str, title: str, archives: tuple[Archive, ...]) -> DatasetReco
             "severity": "corruptions of that severity, 1 to 5",
             "imbalance": "so many times as many samples of the first class as of the last",
         },
-        prepares=_LAYOUTS[name].corrupted_set.prepare,
+        prepares=layout.corrupted_set.prepare,
         table="cifar",
-        archives=archives,
+        archives=(
+            Archive(f"https://www.cs.toronto.edu/~kriz/{clean}.tar.gz", md5, "tar", "", test, size),
+            Archive(address, corrupted_md5, "tar", "", f"{folder}/labels.npy", "2.9 GB"),
+        ),
     )
 
 
 CIFAR10 = _record(
     "cifar10",
     "CIFAR10-C",
-    (
-        Archive(
-            "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-            "c58f30108f718f92721af3b95e74349a",
-            "tar",
-            "",
-            "cifar-10-batches-py/test_batch",
-            "163 MB",
-        ),
-        Archive(
-            "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",
-            "56bf5dcef84df0e2308c6dcbcbbd8499",
-            "tar",
-            "",
-            "CIFAR-10-C/labels.npy",
-            "2.9 GB",
-        ),
-    ),
+    "cifar-10-python",
+    "c58f30108f718f92721af3b95e74349a",
+    "163 MB",
+    2535967,
+    "56bf5dcef84df0e2308c6dcbcbbd8499",
 )
 CIFAR100 = _record(
     "cifar100",
     "CIFAR100-C",
-    (
-        Archive(
-            "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-            "eb9058c3a382ffc7106e4002c42a8d85",
-            "tar",
-            "",
-            "cifar-100-python/test",
-            "161 MB",
-        ),
-        Archive(
-            "https://zenodo.org/records/3555552/files/CIFAR-100-C.tar",
-            "11f0ed0f1191edbf9fa23466ae6021d3",
-            "tar",
-            "",
-            "CIFAR-100-C/labels.npy",
-            "2.9 GB",
-        ),
-    ),
+    "cifar-100-python",
+    "eb9058c3a382ffc7106e4002c42a8d85",
+    "161 MB",
+    3555552,
+    "11f0ed0f1191edbf9fa23466ae6021d3",
 )

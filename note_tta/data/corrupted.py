@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ..files import only_one, replacing
 from .base import (
     BadData,
+    Dataset,
     Domain,
     IntArray,
     MissingData,
@@ -28,7 +29,7 @@ from .base import (
     image_domain,
     load_array,
 )
-from .checks import Check, attempt
+from .checks import Check, attempt, count
 from .corruptions.engine import BLOCK, ENGINE_VERSION, TABLES, Table, corrupt
 from .corruptions.names import OWN_CORRUPTIONS, SEVERITIES, check_severity
 from .corruptions.textures import Texture, frost_textures
@@ -105,6 +106,17 @@ class CorruptedSet:
         command = f"note-tta data download {self.dataset} (or: {making})"
         what = f"{self.dataset} {corruption}" + ("" if self.table == "mnist" else f" at severity {severity}")
         raise MissingData(what, places, making if corruption in OWN_CORRUPTIONS else command)
+
+    def checks(self, root: Path, dataset: Dataset, published: Mapping[str, int]) -> Iterator[Check]:
+        """Count the clean and the corrupted samples; a set that is regenerated only is hashed instead."""
+        for split, expected in published.items():
+            yield count(dataset, split, expected)
+        folder, regenerated = self.folders(root)
+        if regenerated.is_dir() and not folder.is_dir():
+            yield from self.check_regenerated(root)
+            return
+        for corruption in self.usual if folder.is_dir() else self.usual[:1]:
+            yield count(dataset, corruption, published["test"])
 
     def check_regenerated(self, root: Path) -> Iterator[Check]:
         """Hash every block the manifest lists; say which corruptions and severities are not there."""
@@ -222,13 +234,13 @@ class _Maker:
             np.save(stream, np.tile(self.labels, blocks).astype(np.uint8))
         digests = {str(s): self.manifest.done[corruption][str(s)] for s in kept}
         with replacing(file) as temporary, temporary.open("wb+") as stream:
-            count = len(self.images)
-            start, size = self._allocate(stream, blocks), self.images[0].size * count
+            total = len(self.images)
+            start, size = self._allocate(stream, blocks), self.images[0].size * total
             if kept:
                 old = load_array(file, dtype="uint8")
                 for severity in kept:
                     stream.seek(start + (severity - 1) * size)
-                    stream.write(old[(severity - 1) * count : severity * count].tobytes())
+                    stream.write(old[(severity - 1) * total : severity * total].tobytes())
             for severity in missing:
                 digests[str(severity)] = self._fill(
                     stream, start + (severity - 1) * size, corruption, severity
@@ -249,14 +261,14 @@ class _Maker:
 
     def _fill(self, stream: BinaryIO, offset: int, corruption: str, severity: int) -> str:
         """Write one severity block and return the SHA-256 of its bytes."""
-        count, each = len(self.images), self.images[0].size
+        total, each = len(self.images), self.images[0].size
         textures = self.textures if corruption == "frost" else None
         jobs = (
             (
                 self.images[first : first + CHUNK],
                 _Job(corruption, severity, self.set.table, self.seed, first // BLOCK, textures),
             )
-            for first in range(0, count, CHUNK)
+            for first in range(0, total, CHUNK)
         )
         done = 0
         what = corruption if self.set.table == "mnist" else f"{corruption} {severity}"
@@ -264,9 +276,9 @@ class _Maker:
             stream.seek(offset + number * CHUNK * each)
             stream.write(images.tobytes())
             done += len(images)
-            self.progress(what, done, count)
+            self.progress(what, done, total)
         stream.seek(offset)
         digest = hashlib.sha256()
-        for first in range(0, count, CHUNK):
-            digest.update(stream.read(min(CHUNK, count - first) * each))
+        for first in range(0, total, CHUNK):
+            digest.update(stream.read(min(CHUNK, total - first) * each))
         return digest.hexdigest()

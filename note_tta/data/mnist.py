@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .base import BadData, Dataset, Domain, IntArray, MissingData, check_labels, image_domain
-from .checks import Check, count
+from .checks import Check
 from .corrupted import CorruptedSet
 from .corruptions.names import MNIST_CORRUPTIONS
 from .imbalance import thin_out
@@ -87,15 +87,7 @@ def _clean_domain(root: Path, split: str) -> Domain:
 
 
 def _check(root: Path) -> Iterator[Check]:
-    dataset = open_mnist(root)
-    for split, expected in PUBLISHED.items():
-        yield count(dataset, split, expected)
-    published, regenerated = _CORRUPTED.folders(root)
-    if regenerated.is_dir() and not published.is_dir():
-        yield from _CORRUPTED.check_regenerated(root)
-        return
-    for corruption in MNIST_CORRUPTIONS if published.is_dir() else MNIST_CORRUPTIONS[:1]:
-        yield count(dataset, corruption, PUBLISHED["test"])
+    return _CORRUPTED.checks(root, open_mnist(root), PUBLISHED)
 
 
 def _raw_file(stem: str, md5: str, size: str) -> Archive:

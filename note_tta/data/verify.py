@@ -12,9 +12,8 @@ from .checks import Check
 def verify(name: str, root: Path) -> list[Check]:
     """Check a dataset in the data root; every check is made, a failed one does not stop the others."""
     checks: list[Check] = []
-    steps = find_dataset(name).checks(root)
     try:
-        checks.extend(steps)
+        checks.extend(find_dataset(name).checks(root))
     except (MissingData, BadData) as error:
         checks.append(Check(name, False, str(error)))
     return checks
