@@ -24,10 +24,11 @@ class _Job(NamedTuple):
 
 
 class Gathering:
-    """One thread that has the desk to itself: what is asked of it is done in order, samples together.
+    """One thread that has the desk to itself: samples are answered in order and together, tasks done between.
 
     A call of the fleet takes all samples that wait, up to 64. It begins at once, unless other requests
-    are just arriving: then it waits for them, for three milliseconds at most.
+    are just arriving: then it waits for them, for three milliseconds at most. A task waits for one call at most,
+    however many samples wait.
 
     Args:
         desk: What does the work.
@@ -45,7 +46,9 @@ class Gathering:
         self.arriving = 0
         self._limits = limits
         self._on_call = on_call
-        self._jobs: deque[_Job] = deque()
+        self._samples: deque[_Job] = deque()
+        self._tasks: deque[_Job] = deque()
+        self._did_task = False
         self._waiting = 0
         self._closing = False
         self._changed = threading.Condition()
@@ -70,15 +73,16 @@ class Gathering:
                 raise Refused(
                     429, f"{self._waiting} samples wait, the limit is {self._limits.queue}: send them later"
                 )
+            future = self._put(self._samples, request)
             self._waiting += count
-            return self._put(request)
+            return future
 
     def ask(self, task: Callable[[Desk], Any]) -> Future[Any]:
-        """Have something done between calls of the fleet, after what was asked before."""
+        """Have something done between two calls of the fleet."""
         with self._changed:
-            if len(self._jobs) > self._limits.queue:
+            if len(self._tasks) >= self._limits.queue:
                 raise Refused(429, "too many requests wait: send them later")
-            return self._put(task)
+            return self._put(self._tasks, task)
 
     def close(self) -> None:
         """Do what was asked before, then stop."""
@@ -87,11 +91,11 @@ class Gathering:
             self._changed.notify_all()
         self._thread.join()
 
-    def _put(self, work: Request | Callable[[Desk], Any]) -> Future[Any]:
+    def _put(self, queue: deque[_Job], work: Request | Callable[[Desk], Any]) -> Future[Any]:
         if self._closing:
             raise Refused(503, "the service is being shut down")
         future: Future[Any] = Future()
-        self._jobs.append(_Job(future, work))
+        queue.append(_Job(future, work))
         self._changed.notify_all()
         return future
 
@@ -125,12 +129,14 @@ class Gathering:
     def _next(self) -> list[_Job] | None:
         """What to do next: one task, or requests for samples of one shape; None where there is nothing more to come."""
         with self._changed:
-            while not self._jobs:
+            while not (self._samples or self._tasks):
                 if self._closing:
                     return None
                 self._changed.wait()
-            if not isinstance(self._jobs[0].work, Request):
-                return [self._jobs.popleft()]
+            if self._tasks and not (self._did_task and self._samples):
+                self._did_task = True
+                return [self._tasks.popleft()]
+            self._did_task = False
             until = time.monotonic() + WAIT
             while self.arriving and self._waiting < TOGETHER and not self._closing:
                 left = until - time.monotonic()
@@ -140,14 +146,14 @@ class Gathering:
             return self._alike()
 
     def _alike(self) -> list[_Job]:
-        jobs: list[_Job] = []
-        count = 0
-        while self._jobs and isinstance(request := self._jobs[0].work, Request):
-            first = jobs[0].work if jobs else request
-            assert isinstance(first, Request)
-            if request.x.shape[1:] != first.x.shape[1:] or (jobs and count + len(request.x) > TOGETHER):
+        """The next requests for samples that go into one call."""
+        jobs = [self._samples.popleft()]
+        shape, count = jobs[0].work.x.shape[1:], len(jobs[0].work.x)  # type: ignore[union-attr]
+        while self._samples:
+            x = self._samples[0].work.x  # type: ignore[union-attr]
+            if x.shape[1:] != shape or count + len(x) > TOGETHER:
                 break
-            jobs.append(self._jobs.popleft())
-            count += len(request.x)
+            jobs.append(self._samples.popleft())
+            count += len(x)
         self._waiting -= count
         return jobs

@@ -133,7 +133,8 @@ def test_what_requests_take_together_is_limited(model, serving, x):
         with pytest.raises(Refused, match="too much is being sent at once") as refused:
             client.send("a", x[:20])
         assert refused.value.status == 429
-        client.send("a", x[:1])
+        for _ in range(20):
+            client.send("a", x[:1])
 
 
 def test_a_stream_that_sends_too_fast_is_told(model, serving, x):

@@ -70,16 +70,28 @@ def test_a_call_has_at_most_64_samples_of_one_shape():
     gathering.close()
 
 
-def test_tasks_are_done_in_their_turn():
+def test_a_task_waits_for_one_call_only_and_holds_up_one_call_only():
     desk = Slow(hold=True)
     gathering = Gathering(desk, Limits())
     until_it_works(desk, gathering)
-    gathering.samples(request("a"))
-    task = gathering.ask(lambda desk: desk.calls.append("task"))
-    last = gathering.samples(request("b"))
+    for name in "abc":
+        gathering.samples(request(name, 64))
+    tasks = [gathering.ask(lambda desk, n=n: desk.calls.append(n)) for n in range(3)]
     desk.go.set()
-    last.result(5)
-    assert task.done() and desk.calls == [["first"], ["a"], "task", ["b"]]
+    gathering.close()
+    assert all(task.done() for task in tasks)
+    assert desk.calls == [["first"], 0, ["a"], 1, ["b"], 2, ["c"]]
+
+
+def test_tasks_that_wait_are_limited():
+    desk = Slow(hold=True)
+    gathering = Gathering(desk, Limits(queue=2))
+    until_it_works(desk, gathering)
+    gathering.ask(lambda desk: None)
+    gathering.ask(lambda desk: None)
+    with pytest.raises(Refused, match="too many requests wait"):
+        gathering.ask(lambda desk: None)
+    desk.go.set()
     gathering.close()
 
 

@@ -66,7 +66,7 @@ function fill(tile, stream) {
   tile.path.setAttribute("d", drawn ? `M ${drawn}` : "");
   tile.area.setAttribute("d", drawn ? `M ${WIDTH - stream.errors.length + 1} 40 L ${drawn} L ${WIDTH} 40 Z` : "");
   tile.samples.textContent = `${stream.samples.toLocaleString("en")} samples`;
-  tile.updates.textContent = `${stream.updates} updates`;
+  tile.updates.textContent = `${stream.updates} ${stream.updates === 1 ? "update" : "updates"}`;
   stripe(tile.strip, stream.predictions);
 }
 
