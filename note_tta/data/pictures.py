@@ -25,7 +25,8 @@ def read_picture_file(
             if picture.width * picture.height > (most := most or MAX_PIXELS):
                 raise BadData(file, f"{picture.width}×{picture.height} pixels; at most {most:,} are read")
             picture.load()
-            return picture.copy() if mode is None else picture.convert(mode)
+            read: Image.Image = picture.copy() if mode is None else picture.convert(mode)
+            return read
     except (FileNotFoundError, BadData):
         raise
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

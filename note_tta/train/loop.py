@@ -280,7 +280,8 @@ def _train_epoch(run: _Run, model: nn.Module, steps: int, show: Follow) -> None:
                     f"(loss {totals[0]}): {_advice(recipe)}"
                 )
             loss, error = _averages(totals)
-            show("training", step + 1, steps * recipe.epochs, epoch=run.epoch + 1, loss=loss, error=error)
+            epoch = f"{run.epoch + 1}/{recipe.epochs}"
+            show("training", step + 1, steps * recipe.epochs, epoch=epoch, loss=loss, error=error)
     loss, error = _averages(team.total(totals.to(device)).cpu())
     run.epoch += 1
     run.seconds += time.perf_counter() - begun
