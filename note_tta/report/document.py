@@ -150,9 +150,15 @@ def filled_in(notes: str, scores: Scores) -> str:
 def _shown(report: Report, name: str) -> list[str]:
     """An experiment's tables and figures on the page; of a table by domain the average alone."""
     lines: list[str] = []
-    for table in (table for table in report.tables[name] if table.usual):
+    for table in filter(_worth_showing, report.tables[name]):
         lines += ["", markdown(_average(table) if table.wide else table).rstrip()]
     return lines + _pictures(report.figures[name])
+
+
+def _worth_showing(table: Table) -> bool:
+    """Whether a table is of data as the paper opens it, and not of two rows that other tables have too."""
+    measured = [row for row in table.rows if any(entry.ours for entry in table.entries(row))]
+    return table.usual and (len(measured) > 2 or len(measured) == len(table.rows))
 
 
 def _average(table: Table) -> Table:
