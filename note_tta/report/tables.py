@@ -179,7 +179,13 @@ def _by_dataset(
             papers = {row: paper_average(names, stream, row) if known else None for row in own}
             means = {row: average([column.entries[row].ours for column in found]) for row in own}
             columns.append(Column("Avg", {row: Entry(means[row], papers[row]) for row in own}, group))
-    yield _table(experiment, label, columns, rows)
+    most = max((_measured(column) for column in columns), default=0)
+    yield _table(experiment, label, [c for c in columns if _measured(c) > 1 or most == 1], rows)
+
+
+def _measured(column: Column) -> int:
+    """How many rows of a column have a number of ours: one row alone compares nothing."""
+    return sum(entry.ours is not None for entry in column.entries.values())
 
 
 def _of_methods(
