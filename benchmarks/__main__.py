@@ -6,8 +6,9 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -16,7 +17,7 @@ from rich.table import Table
 from note_tta.nn import native
 from note_tta.provenance import provenance
 
-from . import adaptation, latency, layers
+from . import adaptation, fleet, latency, layers
 from .measure import Figure
 
 
@@ -28,16 +29,25 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=1024, help="length of the stream")
     parser.add_argument("--frames", type=int, default=1000, help="calls whose latency is measured")
     parser.add_argument("--threads", type=int, help="threads to compute with")
-    parser.add_argument("--only", choices=["layers", "adaptation", "latency"], help="measure one part only")
+    parser.add_argument("--fleet", action="store_true", help="measure many streams instead")
+    parser.add_argument("--ticks", type=int, default=64, help="calls of a fleet in each comparison")
+    parser.add_argument("--spill", type=Path, help="a folder for 10,000 streams, kept for the next time")
+    parser.add_argument(
+        "--only", help="measure one part only, and keep the others in --out: one of the same commit"
+    )
     arguments = parser.parse_args()
+    parts = _parts(arguments)
+    if arguments.only not in (None, *parts):
+        parser.error(f"--only must be one of {', '.join(parts)}, got {arguments.only}")
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     console = Console(width=None if sys.stdout.isatty() else 120)
     status = Console(stderr=True)
     found = []
-    for figure in _figures(arguments):
-        found.append(figure)
-        status.print(f"  {figure.name}: {_shown(figure.value, figure)}", highlight=False)
+    for name, figures in parts.items():
+        for figure in figures() if arguments.only in (None, name) else ():
+            found.append(figure)
+            status.print(f"  {figure.name}: {_shown(figure.value, figure)}", highlight=False)
     console.print(_table(found))
     if arguments.out:
         _write(arguments.out, found, arguments)
@@ -48,15 +58,14 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def _figures(arguments: argparse.Namespace) -> Iterator[Figure]:
-    parts = {
+def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Iterator[Figure]]]:
+    if arguments.fleet:
+        return fleet.parts(arguments.ticks, arguments.spill)
+    return {
         "layers": lambda: layers.figures(arguments.repeats),
         "adaptation": lambda: adaptation.figures(arguments.repeats, arguments.samples),
         "latency": lambda: latency.figures(arguments.frames),
     }
-    for name, figures in parts.items():
-        if arguments.only in (None, name):
-            yield from figures()
 
 
 def _shown(value: float, figure: Figure) -> str:
@@ -83,18 +92,29 @@ def _table(figures: list[Figure]) -> Table:
 
 
 def _write(path: Path, figures: list[Figure], arguments: argparse.Namespace) -> None:
-    kernel = native.kernel()
+    kernel, source = native.kernel(), provenance()
+    found = [dataclasses.asdict(figure) | {"kept": figure.kept} for figure in figures]
+    if arguments.only and path.exists():
+        found = _others(path, source["commit"], {figure.name for figure in figures}) + found
     content = {
-        "provenance": provenance(),
+        "provenance": source,
         "kernel": {"active": kernel.active, "instruction_set": kernel.isa, "threads": kernel.threads},
         "repeats": arguments.repeats,
         "samples": arguments.samples,
-        "figures": [dataclasses.asdict(figure) | {"kept": figure.kept} for figure in figures],
+        "figures": found,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     partial.replace(path)
+
+
+def _others(path: Path, commit: str | None, names: set[str]) -> list[dict[str, Any]]:
+    """The figures of other parts in a file, where they were measured at the same commit."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if content["provenance"]["commit"] != commit:
+        return []
+    return [figure for figure in content["figures"] if figure["name"] not in names]
 
 
 if __name__ == "__main__":
