@@ -60,7 +60,7 @@ def main() -> int:
 
 def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Iterator[Figure]]]:
     if arguments.fleet:
-        return fleet.parts(arguments.ticks, arguments.spill)
+        return fleet.parts(arguments.ticks, arguments.spill, arguments.weights)
     return {
         "layers": lambda: layers.figures(arguments.repeats),
         "adaptation": lambda: adaptation.figures(arguments.repeats, arguments.samples),

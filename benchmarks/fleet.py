@@ -6,10 +6,12 @@ import contextlib
 import copy
 import ctypes
 import gc
+import math
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import note_tta as tta
+from note_tta.data import open_dataset
 from note_tta.files import write_atomically
 from note_tta.fleet.store import Codec, Store
 from note_tta.models import build_model
@@ -34,14 +37,16 @@ RESIDENT = 1_024
 Call = Callable[[Sequence[int], Tensor], object]
 
 
-def parts(ticks: int, spill: Path | None) -> dict[str, Callable[[], Iterator[Figure]]]:
+def parts(ticks: int, spill: Path | None, weights: Path | None) -> dict[str, Callable[[], Iterator[Figure]]]:
     """What can be measured, by name.
 
     Args:
         ticks: Calls of each comparison.
         spill: A folder for the 10,000 streams. One that holds them already saves the time to make them.
+        weights: A ResNet-20 with IABN of CIFAR-10; without one, "real" is left out.
     """
-    return {
+    real = {} if weights is None else {"real": lambda: _real(weights)}
+    return real | {
         "limit": lambda: _against_the_limit(2 * ticks),
         "flat": lambda: _flat(ticks, spill),
         "separate": lambda: _against_separate_methods(ticks),
@@ -210,6 +215,73 @@ def _sizes(ticks: int, spill: Path | None) -> Iterator[Figure]:
         values = [of["fleet"]["samples/s ÷ one NOTE's"] for of in detail[mix].values()]
         name = f"1 to 10,000 streams, {mix}: samples/s of the fleet ÷ one NOTE at B=64, lowest"
         yield Figure(name, min(values), min(values), max(values), detail=dict(detail[mix]))
+
+
+def equality(
+    model: nn.Module, sources: Sequence[Callable[[Tensor], Tensor]], updates: int
+) -> Iterator[Figure]:
+    """How far answers and states of a fleet lie from those of separate methods.
+
+    Args:
+        model: The model that all share.
+        sources: For each stream, what gives its samples by their numbers.
+        updates: How many each stream makes.
+    """
+    fleet, methods = tta.Fleet(model), [tta.NOTE(model) for _ in sources]
+    rows = torch.arange(len(sources)).repeat(updates * TICK)
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
+    taken = [0] * len(sources)
+    apart, same, size = 0.0, 0, 0.0
+    for ids in rows.split(4 * TICK):
+        x = torch.empty(len(ids), 3, 32, 32)
+        for stream in ids.unique().tolist():
+            own = ids == stream
+            count = int(own.sum())
+            x[own] = sources[stream](torch.arange(taken[stream], taken[stream] + count))
+            taken[stream] += count
+        ours, theirs = fleet(ids.tolist(), x), _one_by_one(methods)(ids.tolist(), x)
+        apart, size = max(apart, float((ours - theirs).abs().max())), max(size, float(theirs.abs().max()))
+        same += int((ours.argmax(1) == theirs.argmax(1)).sum())
+    states = [(fleet.state_dict(name), method.state_dict()) for name, method in enumerate(methods)]
+    far = max(_apart(ours, theirs) for ours, theirs in states)
+    words = f"{len(sources)} streams, {updates} updates each, against separate NOTEs"
+    detail: dict[str, object] = {"largest logit": size, "samples": len(rows)}
+    yield Figure(
+        f"{words}: largest difference of a logit", *[apart] * 3, 1e-4 * max(1.0, size), detail=detail
+    )
+    yield Figure(f"{words}: largest difference in a state", *[far] * 3, 1e-4)
+    share = 100 * same / len(rows)
+    yield Figure(f"{words}: equal predictions", *[share] * 3, 99.9, at_most=False, unit="%")
+
+
+def _apart(a: Any, b: Any) -> float:
+    """The largest difference between two states; infinity where anything but floating-point values differs."""
+    if isinstance(a, dict):
+        return max((_apart(a[key], b[key]) for key in a), default=0.0) if a.keys() == b.keys() else math.inf
+    if isinstance(a, Tensor) and a.is_floating_point():
+        return float((a - b).abs().max()) if a.numel() else 0.0
+    return 0.0 if bool(torch.equal(a, b) if isinstance(a, Tensor) else a == b) else math.inf
+
+
+def cifar10_streams(streams: int) -> list[Callable[[Tensor], Tensor]]:
+    """Correlated streams of CIFAR10-C, each of a corruption and an order of its own."""
+    dataset = open_dataset("cifar10")
+    found = []
+    for stream in range(streams):
+        domain = dataset.domain(dataset.targets[stream % len(dataset.targets)])
+        order = tta.streams.dirichlet(domain.labels, 0.1, torch.Generator().manual_seed(stream))
+        found.append(partial(_samples, domain, order))
+    return found
+
+
+def _samples(domain: Any, order: Tensor, numbers: Tensor) -> Tensor:
+    samples: Tensor = domain.inputs(order[numbers])
+    return samples
+
+
+def _real(weights: Path) -> Iterator[Figure]:
+    model = tta.load_weights(tta.convert_iabn(build_model("resnet20", 10)), weights).eval()
+    yield from equality(model, cifar10_streams(50), 20)
 
 
 def _resnet(name: str) -> tuple[nn.Module, dict[str, Any]]:
