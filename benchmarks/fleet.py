@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
+import dataclasses
 import gc
 import math
 import os
@@ -218,7 +219,7 @@ def _sizes(ticks: int, spill: Path | None) -> Iterator[Figure]:
 
 
 def equality(
-    model: nn.Module, sources: Sequence[Callable[[Tensor], Tensor]], updates: int
+    model: nn.Module, sources: Sequence[Callable[[Tensor], Tensor]], updates: int, **settings: Any
 ) -> Iterator[Figure]:
     """How far answers and states of a fleet lie from those of separate methods.
 
@@ -226,9 +227,13 @@ def equality(
         model: The model that all share.
         sources: For each stream, what gives its samples by their numbers.
         updates: How many each stream makes.
+        **settings: Of the methods.
     """
-    fleet, methods = tta.Fleet(model), [tta.NOTE(model) for _ in sources]
-    rows = torch.arange(len(sources)).repeat(updates * TICK)
+    fleet, methods = (
+        tta.Fleet(model, partial(tta.NOTE, **settings)),
+        [tta.NOTE(model, **settings) for _ in sources],
+    )
+    rows = torch.arange(len(sources)).repeat(updates * methods[0].interval)
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
     taken = [0] * len(sources)
     apart, same, size = 0.0, 0, 0.0
@@ -244,8 +249,9 @@ def equality(
         same += int((ours.argmax(1) == theirs.argmax(1)).sum())
     states = [(fleet.state_dict(name), method.state_dict()) for name, method in enumerate(methods)]
     far = max(_apart(ours, theirs) for ours, theirs in states)
+    assert all(method.counters["updates"] == updates for method in methods)
     words = f"{len(sources)} streams, {updates} updates each, against separate NOTEs"
-    detail: dict[str, object] = {"largest logit": size, "samples": len(rows)}
+    detail: dict[str, object] = {"largest logit": size, "samples": len(rows), "settings": settings}
     yield Figure(
         f"{words}: largest difference of a logit", *[apart] * 3, 1e-4 * max(1.0, size), detail=detail
     )
@@ -281,7 +287,8 @@ def _samples(domain: Any, order: Tensor, numbers: Tensor) -> Tensor:
 
 def _real(weights: Path) -> Iterator[Figure]:
     model = tta.load_weights(tta.convert_iabn(build_model("resnet20", 10)), weights).eval()
-    yield from equality(model, cifar10_streams(50), 20)
+    for figure in equality(model, cifar10_streams(50), 20, interval=32, learn_from=16):
+        yield dataclasses.replace(figure, name=f"CIFAR10-C, ResNet-20, {figure.name}")
 
 
 def _resnet(name: str) -> tuple[nn.Module, dict[str, Any]]:
