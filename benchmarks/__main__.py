@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--fleet", action="store_true", help="measure many streams instead")
     parser.add_argument("--ticks", type=int, default=64, help="calls of a fleet in each comparison")
     parser.add_argument("--spill", type=Path, help="a folder for 10,000 streams, kept for the next time")
+    parser.add_argument("--weights", type=Path, help="a ResNet-20 of CIFAR-10, to compare real streams too")
     parser.add_argument(
         "--only", help="measure one part only, and keep the others in --out: one of the same commit"
     )
