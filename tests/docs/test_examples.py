@@ -49,6 +49,16 @@ def test_the_wearable_follows_a_person(root, tmp_path):
     assert "user22:" in output and "windows" in output and "second     0:" in output
 
 
+def test_many_streams_each_recover(root, tmp_path):
+    output = run(root, tmp_path, "many_streams.py", "--streams", 25, "--spill", "streams")
+    head, *rows = output.splitlines()
+    assert head.startswith("25 streams, 8,000 samples, 250 updates")
+    drifts = {row[:18].strip(): (float(row.split()[-9]), float(row.split()[-7])) for row in rows}
+    assert len(drifts) == 5
+    assert all(fleet < model - 2 for drift, (model, fleet) in drifts.items() if drift != "none")
+    assert (tmp_path / "streams" / "streams.sqlite").exists()
+
+
 def test_the_nightly_job_goes_on_where_it_was(root, tmp_path):
     labels = write_images(tmp_path / "today", 80)
     (tmp_path / "today" / "9999.png").write_bytes(b"not an image")
