@@ -26,8 +26,15 @@ from note_tta.fleet.store import Store
 from note_tta.methods.draft import Draft
 from note_tta.methods.interval import IntervalMethod
 from note_tta.methods.wrapper import Wrapper
+from note_tta.watch import journal
 
 CLASSES = 5
+
+
+@pytest.fixture(autouse=True)
+def one_moment(monkeypatch):
+    """Events of a watch carry the time; here it stands still."""
+    monkeypatch.setattr(journal, "_now", lambda: "2026-01-01T00:00:00+00:00")
 
 
 class SourceScaled(nn.Module):
@@ -132,6 +139,7 @@ SETTINGS = {
     "delay 8": lambda model: note(model, delay=8),
     "wrapped": lambda model: Smoothed(note(model)),
     "wrapped and delayed": lambda model: Smoothed(note(model, delay=5)),
+    "filtered and watched": lambda model: tta.TemporalFilter(tta.Watch(note(model), look=32, sample=8)),
 }
 
 
@@ -169,7 +177,7 @@ def close(a, b, tolerance=1e-4):
         return a.keys() == b.keys() and all(close(a[key], b[key], tolerance) for key in a)
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(close(x, y, tolerance) for x, y in zip(a, b, strict=True))
-    return a == b
+    return a == (pytest.approx(b, rel=tolerance, abs=tolerance) if isinstance(b, float) else b)
 
 
 def assert_same_streams(fleet, separate):
