@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Card", "Panel", "Section", "demo_page", "page", "report_page"]
 
-CARD_ROWS = ("source", "bn_stats", "tent", "lame", "note")
+CARD_ROWS = ("source", "bn_stats", "tent", "lame", "note", "adapt")
 
 
 @dataclass(frozen=True)
