@@ -19,6 +19,7 @@ from note_tta.experiments.store import MAX_BYTES
 from .common import RESULTS, TREE
 
 PAGE = TREE / "docs" / "guarantees.md"
+WATCH = TREE / "results" / "benchmarks" / "watch.json"
 TEMPLATE = Path(__file__).with_name("guarantees.md.j2")
 
 
@@ -42,7 +43,10 @@ def page() -> str:
         "result_mb": MAX_BYTES // 10**6,
     }
     figures = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(figures, bounds=bounds)
+    watch = json.loads(WATCH.read_text())
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        figures, bounds=bounds, watch=watch
+    )
 
 
 def main() -> int:

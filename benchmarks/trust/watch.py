@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import statistics
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import note_tta as tta
+from note_tta.models import build_model
 from note_tta.provenance import provenance
 
 from .common import BATCH, TREE, source_model
@@ -29,6 +32,8 @@ CLEAN_AFTER = 1000
 """Clean samples after an attack, before the error is measured."""
 WINDOW = 512
 """Samples over which the error is taken while a method collapses."""
+TURN, TURNS = 1024, 3
+"""Samples per turn, and turns that each of two methods is timed for."""
 
 Make = Callable[[], Any]
 
@@ -130,6 +135,28 @@ def collapses(arguments: argparse.Namespace) -> None:
         write(arguments.out, ("collapses", name), row)
 
 
+def cost(arguments: argparse.Namespace) -> None:
+    """The time of a watched NOTE over that of NOTE alone, taking turns; a look falls into each turn."""
+    torch.manual_seed(0)
+    digits = source_model("iabn"), pool("test")[0][:TURN]
+    resnet = build_model("resnet20", 10, norm="iabn").eval(), torch.rand(TURN, 3, 32, 32)
+    for name, (model, x), sizes in (("digits network", digits, (BATCH, 1)), ("ResNet-20", resnet, (BATCH,))):
+        for size in sizes:
+            watch = tta.Watch(tta.NOTE(model), source=[x[:128]], tolerance=0.99, rollback=False, look=TURN)
+            both = [tta.NOTE(model), watch]
+            times: list[list[float]] = [[], []]
+            for number in range(TURNS + 1):
+                for which in (0, 1) if number % 2 else (1, 0):
+                    start = time.process_time()
+                    for part in x.split(size):
+                        both[which](part)
+                    if number:
+                        times[which].append(time.process_time() - start)
+            percent = 100 * (statistics.median(times[1]) / statistics.median(times[0]) - 1)
+            row = {"percent": round(percent, 2), "samples_between_looks": TURN, "turns": TURNS}
+            write(arguments.out, ("cost", f"{name}, batches of {size}"), row)
+
+
 def note() -> tta.NOTE:
     """The paper's NOTE on the small digits model."""
     return tta.NOTE(source_model("iabn"))
@@ -176,7 +203,13 @@ def write(path: Path, where: tuple[str, ...], figures: dict[str, Any]) -> None:
     print(*where, json.dumps(figures, ensure_ascii=False), file=sys.stderr, flush=True)
 
 
-PARTS = {"estimates": estimates, "attacks": attacks, "collapses": collapses, "honest": honest}
+PARTS = {
+    "estimates": estimates,
+    "attacks": attacks,
+    "collapses": collapses,
+    "honest": honest,
+    "cost": cost,
+}
 
 if __name__ == "__main__":
     sys.exit(main())
