@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..methods.objectives import entropies
 from .health import Estimate
 from .signals import Detector, Wager
 
@@ -35,6 +36,7 @@ class Tally:
         rest: How many looks the last rest took at least.
         answers: The weight of each class among the latest answers.
         long: The same over four times as many.
+        waiting: The logits of answers that are not counted in any window yet.
         ours: The same among answers that were compared with the source model's.
         theirs: The same among the source model's.
     """
@@ -51,29 +53,42 @@ class Tally:
         self.trouble = ""
         self.rest = 0
         self.last = -1
+        self.waiting: list[Tensor] = []
         self.weight = self.entropy = self.beyond = self.changes = 0.0
         self.differ, self.rank = 0.0, 0.5
         self.answers = self.long = self.ours = self.theirs = torch.zeros(0, dtype=torch.float64)
         self.counts = {"alarms": 0, "rollbacks": 0, "returns": 0, "resting_samples": 0}
         self.counters = {"unlearned_samples": 0, "updates": 0, "rejected_updates": 0}
 
-    def count(self, answers: Tensor, entropy: Tensor, limit: float, classes: int, window: int) -> None:
-        """Take in answered samples."""
-        n = len(answers)
+    def wait(self, logits: Tensor) -> None:
+        """Take in answers; they are counted together later, which is quicker."""
+        if len(logits):
+            self.waiting.append(logits.detach())
+            self.samples += len(logits)
+
+    def count(self, limit: float, window: int) -> None:
+        """Count the answers that wait.
+
+        Args:
+            limit: An entropy beyond which an answer counts as wrong.
+            window: The half-life of the windows over the answers, in samples.
+        """
+        logits = torch.cat(self.waiting).cpu()
+        self.waiting = []
+        n, classes = logits.shape
         self._grow(classes)
-        keep = 0.5 ** (1 / window)
-        weights = keep ** torch.arange(n - 1, -1, -1, dtype=torch.float64)
-        faded = keep**n
+        answers, entropy = logits.argmax(dim=1), entropies(logits).double()
+        age = torch.arange(n - 1, -1, -1, dtype=torch.float64)
+        weights, slow = 0.5 ** (age / window), 0.5 ** (age / (LONGER * window))
+        faded = 0.5 ** (n / window)
         changed = (answers != torch.cat([torch.tensor([self.last]), answers[:-1]])).double()
         self.answers = self.answers * faded + torch.bincount(answers, weights, classes)
-        slow = keep ** ((n - 1 - torch.arange(n)) / LONGER)
-        self.long = self.long * keep ** (n / LONGER) + torch.bincount(answers, slow, classes)
+        self.long = self.long * faded ** (1 / LONGER) + torch.bincount(answers, slow, classes)
         self.weight = self.weight * faded + float(weights.sum())
-        self.entropy = self.entropy * faded + float(weights @ entropy.double())
+        self.entropy = self.entropy * faded + float(weights @ entropy)
         self.beyond = self.beyond * faded + float(weights @ (entropy > limit).double())
         self.changes = self.changes * faded + float(weights @ changed)
         self.last = int(answers[-1])
-        self.samples += n
 
     def pair(self, ours: int, theirs: int) -> None:
         """Take in an answer and the source model's to the same sample."""
@@ -123,6 +138,7 @@ class Tally:
         plain = {name: value for name, value in vars(self).items() if not isinstance(value, Detector | Wager)}
         return {
             **{name: value.clone() if isinstance(value, Tensor) else value for name, value in plain.items()},
+            "waiting": torch.cat(self.waiting) if self.waiting else torch.zeros(0, 0),
             "evidence": [self.misfit.sum, self.surprise.sum, self.wager.bet, self.wager.squares],
         }
 
@@ -135,10 +151,14 @@ class Tally:
             kinds = (int, type(None)) if name in ("resting_since", "woken", "target") else (type(own[name]),)
             if not isinstance(value, kinds):
                 raise ValueError(f"its {name} is a {type(value).__name__}")
-            if name != "evidence":
+            if name == "waiting":
+                self.waiting = [state[name]] if len(state[name]) else []
+            elif name != "evidence":
                 setattr(self, name, dict(value) if isinstance(value, dict) else value)
         if {len(w) for w in (self.answers, self.long, self.ours, self.theirs)} != {self.classes}:
             raise ValueError("its windows are of different numbers of classes")
+        if any(logits.ndim != 2 or self.classes not in (0, logits.shape[1]) for logits in self.waiting):
+            raise ValueError("its waiting answers are of another number of classes")
         if not -1 <= self.last < max(self.classes, 1):
             raise ValueError(f"its last answer is {self.last}")
         self.misfit.sum, self.surprise.sum, self.wager.bet, self.wager.squares = map(float, state["evidence"])

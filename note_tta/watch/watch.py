@@ -244,23 +244,21 @@ class Watch(Wrapper):
         """The same answers; looks where a look is due."""
         if self.tally.paused or len(x) == 0:
             return logits
-        good = torch.isfinite(logits).all(dim=1)
-        rows = logits if good.all() else logits[good]
-        if len(rows) == 0:
-            return logits
-        asked = list(range(-(self.tally.samples + 1) % self.sample, len(rows), self.sample))
-        self._count(rows)
+        if not torch.isfinite(logits.sum()):
+            good = torch.isfinite(logits).all(dim=1)
+            x, rows = x[good.to(x.device)], logits[good]
+        else:
+            rows = logits
+        tally = self.tally
+        asked = list(range(-(tally.samples + 1) % self.sample, len(rows), self.sample))
+        tally.wait(rows)
         if asked:
-            samples = x if good.all() else x[good.to(x.device)]
-            self._compare(samples[asked], rows[asked])
-        if self.tally.samples >= (self.tally.next_look or self._closer):
-            self._look_at_all()
+            limit = torch.inf if self.reference is None else self.reference.threshold
+            tally.count(limit, self.look)
+            self._compare(x[asked], rows[asked])
+            if tally.samples >= (tally.next_look or self._closer):
+                self._look_at_all()
         return logits
-
-    def _count(self, logits: Tensor) -> None:
-        limit = torch.inf if self.reference is None else self.reference.threshold
-        answers, surprise = logits.argmax(dim=1).cpu(), entropies(logits).cpu()
-        self.tally.count(answers, surprise, limit, logits.shape[1], self.look)
 
     def _compare(self, x: Tensor, ours: Tensor) -> None:
         """Put samples to the source model, and to the adapted one where both have statistics to be looked at."""

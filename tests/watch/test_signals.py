@@ -127,8 +127,8 @@ def test_ranks_of_a_sample_of_the_source_are_even():
 def test_the_interval_of_the_error_counts_runs_not_samples():
     def interval(answers):
         tally = Tally()
-        entropy = (torch.arange(len(answers)) % 10 == 0).float()
-        tally.count(answers, entropy, 0.5, 10, 10_000)
+        tally.wait(logits_of(answers, sure=torch.arange(len(answers)) % 10 != 0))
+        tally.count(0.5, 10_000)
         return tally.error()
 
     long = interval(torch.arange(2000) // 200 % 10)
@@ -137,15 +137,24 @@ def test_the_interval_of_the_error_counts_runs_not_samples():
     assert long.high - long.low > 3 * (short.high - short.low)
 
 
+def logits_of(answers, sure):
+    """Rows that answer so, with an entropy near 0 where they are sure, and of more than 0.5 elsewhere."""
+    return nn.functional.one_hot(answers, 10) * torch.where(sure, 20.0, 2.0)[:, None]
+
+
 def test_the_tally_is_the_same_whatever_the_batches():
     answers = torch.randint(10, (500,), generator=torch.Generator().manual_seed(0))
-    entropy = torch.rand(500, generator=torch.Generator().manual_seed(1))
+    logits = logits_of(answers, torch.rand(500, generator=torch.Generator().manual_seed(1)) < 0.7)
     one, many = Tally(), Tally()
-    one.count(answers, entropy, 0.5, 10, 100)
-    for part, own in zip(answers.split(7), entropy.split(7), strict=True):
-        many.count(part, own, 0.5, 10, 100)
+    one.wait(logits)
+    one.count(0.5, 100)
+    for part in logits.split(7):
+        many.wait(part)
+        many.count(0.5, 100)
     torch.testing.assert_close(one.answers, many.answers)
+    torch.testing.assert_close(one.long, many.long)
     assert one.changes == pytest.approx(many.changes) and one.beyond == pytest.approx(many.beyond)
+    assert one.error().value == pytest.approx(30, abs=8)
 
 
 def test_snapshots_are_kept_the_rarer_the_older():

@@ -321,6 +321,7 @@ def test_settings_that_make_no_sense_are_refused(digits, settings, message):
         lambda state: state["parts"]["tally"].update(samples="many"),
         lambda state: state["parts"]["tally"].pop("rest"),
         lambda state: state["parts"]["tally"].update(last=99),
+        lambda state: state["parts"]["tally"].update(waiting=torch.zeros(3, 4)),
         lambda state: state["parts"]["journal"].update(names=["one"]),
         lambda state: state["parts"]["snapshots"].update(held={0: [1, {"model": {}}]}),
         lambda state: state["parts"]["reference"].pop("canaries"),
