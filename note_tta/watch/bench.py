@@ -13,6 +13,9 @@ from ..methods.backbone import Backbone, Tensors
 from ..methods.draft import copy_all
 from ..methods.norm import batch_norms, use_batch_statistics
 
+MOST_LAYERS = 8
+"""Misfit is looked at in so many layers, spread evenly over the model."""
+
 
 class Bench:
     """Answers with the source's tensors or any others; one is enough for all streams of a model.
@@ -34,8 +37,16 @@ class Bench:
         """The logits of samples under these tensors, and how far each sample is from their statistics."""
         with self._lock:
             copy_all(self._tensors, tensors)
+            self._misfit.wanted = True
             logits = self.backbone.run(self._module, x)
             return logits, self._misfit.take()
+
+    @torch.no_grad()
+    def answer(self, tensors: Tensors, x: Tensor) -> Tensor:
+        """The logits of samples under these tensors, and nothing else."""
+        with self._lock:
+            copy_all(self._tensors, tensors)
+            return self.backbone.run(self._module, x)
 
     @torch.no_grad()
     def ask_together(self, tensors: Tensors, x: Tensor) -> Tensor:
@@ -50,7 +61,7 @@ class Bench:
 class Misfit:
     """How far each sample is from the running statistics of the layers that it passes.
 
-    In every BatchNorm layer, for every channel, the sample's mean and variance over positions stand for a
+    In up to eight BatchNorm layers, for every channel, the sample's mean and variance over positions stand for a
     normal distribution, as do the running ones; their divergence (Kullback-Leibler) is averaged over channels
     and layers. It needs no labels and no source data. Compared with the same under the source's statistics it
     tells whether the stream is still the one that was adapted to.
@@ -60,18 +71,21 @@ class Misfit:
     """
 
     def __init__(self, module: nn.Module) -> None:
+        self.wanted = False
         self._found: list[Tensor] = []
-        for layer in batch_norms(module).values():
-            if layer.running_mean is not None:
-                layer.register_forward_pre_hook(self._catch)
+        layers = [layer for layer in batch_norms(module).values() if layer.running_mean is not None]
+        for layer in layers[:: -(-len(layers) // MOST_LAYERS) or 1]:
+            layer.register_forward_pre_hook(self._catch)
 
     def take(self) -> Tensor | None:
         """The divergence of each sample of the last pass; None where no layer told anything."""
-        found, self._found = self._found, []
+        found, self._found, self.wanted = self._found, [], False
         found = [each for each in found if len(each) == len(found[-1])]
         return torch.stack(found).mean(dim=0) if found else None
 
     def _catch(self, layer: _BatchNorm, inputs: tuple[Any, ...]) -> None:
+        if not self.wanted:
+            return
         assert layer.running_mean is not None and layer.running_var is not None
         values = (
             inputs[0].detach().float().flatten(2)

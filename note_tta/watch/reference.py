@@ -135,8 +135,7 @@ def learn_reference(method: Method, source: Source, bench: Bench, count: int, to
     for batch in source:
         x, labels = _inputs_and_labels(batch)
         x = method.checked(x)
-        logits, _ = bench.ask(method.backbone.source, x)
-        logits = logits.cpu()
+        logits = bench.answer(method.backbone.source, x).cpu()
         good = torch.isfinite(logits).all(dim=1)
         answer = logits.argmax(dim=1)
         right = good if labels is None else good & (answer == labels)
@@ -181,7 +180,7 @@ def lost(reference: Reference, bench: Bench, tensors: Tensors) -> Tensor:
 
 
 def _answers(bench: Bench, tensors: Tensors, x: Tensor, own_statistics: bool) -> Tensor:
-    return bench.ask_together(tensors, x) if own_statistics else bench.ask(tensors, x)[0]
+    return bench.ask_together(tensors, x) if own_statistics else bench.answer(tensors, x)
 
 
 def _needs_own_statistics(
@@ -203,9 +202,9 @@ def _needs_own_statistics(
     with torch.no_grad():
         draft.predict(faded, momentum=0.5)
     device = backbone.device
-    source, _ = bench.ask(backbone.source, canaries)
+    source = bench.answer(backbone.source, canaries)
     chances = source.float().softmax(dim=1).gather(1, answers.to(device)[:, None])[:, 0]
-    moved, _ = bench.ask(draft.tensors, canaries)
+    moved = bench.answer(draft.tensors, canaries)
     return float(lost_probability(moved, answers.to(device), chances).mean()) > tolerance / 2
 
 

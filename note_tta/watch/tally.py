@@ -24,6 +24,7 @@ class Tally:
 
     Attributes:
         samples: Samples that have been watched.
+        unasked: How many of the kept samples have not been put to the source model yet.
         next_look: The sample at which signals are looked at next; 0 before the first look.
         last_look: The sample at which they were looked at last.
         paused: Whether the caller has paused the stream.
@@ -44,7 +45,7 @@ class Tally:
     def __init__(self) -> None:
         self.misfit, self.surprise, self.wager = Detector(), Detector(), Wager()
         self.next_look = self.last_look = 0
-        self.samples = self.classes = self.pairs = 0
+        self.samples = self.classes = self.pairs = self.unasked = 0
         self.narrow = self.copied = 0.0
         self.paused = self.alarmed = self.drifting = False
         self.resting_since: int | None = None

@@ -29,14 +29,14 @@ from .tally import Tally
 LOG = logging.getLogger("note_tta.watch")
 
 CANARIES = 64
-RECENT = 8
-"""So many of the samples that both models were asked about are kept, to choose a snapshot by."""
+RECENT, TOGETHER = 8, 4
+"""So many of the samples that are put to the source model are kept, and so many are put to it in one pass."""
 CALM = 0.25
 """A state this near to an alarm, as a share of it, is still good enough to go back to."""
 
-MARGIN = 0.15
+MARGIN = 0.1
 """A source that fits better by a factor of 2 to this power is not worth going back to."""
-STAKE = 0.8
+STAKE = 0.9
 """How much of the evidence is risked on each sample's misfit."""
 ENOUGH_CLASSES = 10
 """A stream of so many effective classes, or of all the model has, counts as broad."""
@@ -255,33 +255,48 @@ class Watch(Wrapper):
         if asked:
             limit = torch.inf if self.reference is None else self.reference.threshold
             tally.count(limit, self.look)
-            self._compare(x[asked], rows[asked])
+            for row in asked:
+                self._keep(x[row], int(rows[row].argmax()))
             if tally.samples >= (tally.next_look or self._closer):
                 self._look_at_all()
         return logits
 
-    def _compare(self, x: Tensor, ours: Tensor) -> None:
+    def _keep(self, sample: Tensor, answer: int) -> None:
+        """Keep a sample to put it to the source model with some others."""
+        sample = sample.detach().to(self.backbone.dtype or sample.dtype)
+        if self.recent.sample_shape not in (None, tuple(sample.shape)):
+            self.recent.clear()
+            self.tally.unasked = 0
+        self.recent.add(sample, answer)
+        self.tally.unasked += 1
+        if self.tally.unasked == TOGETHER:
+            self.tally.unasked = 0
+            self._compare(self.recent.inputs()[-TOGETHER:], self.recent.labels()[-TOGETHER:])
+
+    def _compare(self, x: Tensor, ours: list[int]) -> None:
         """Put samples to the source model, and to the adapted one where both have statistics to be looked at."""
-        tally, backbone = self.tally, self.backbone
+        tally, source = self.tally, self.backbone.source
         patience = self.expected_run / self.sample
-        x = x.detach().to(backbone.dtype or x.dtype)
-        theirs, fit = self.bench.ask(backbone.source, x)
-        if not torch.isfinite(theirs).all():
-            return
+        theirs, fit = self.bench.ask(source, x)
         learns = tally.resting_since is None and fit is not None
         now = self.bench.ask(self.inner.tensors, x)[1] if learns else None
-        surprise = entropies(theirs).tolist()
+        gaps = None
+        if now is not None and fit is not None:
+            gaps = torch.log2((now + 1e-9) / (fit + 1e-9)).nan_to_num().clamp(-1, 1).tolist()
+        surprise, finite = entropies(theirs).tolist(), torch.isfinite(theirs).all(dim=1).tolist()
         for row, answer in enumerate(theirs.argmax(dim=1).tolist()):
-            tally.pair(int(ours[row].argmax()), answer)
+            if not finite[row]:
+                continue
+            tally.pair(ours[row], answer)
             if self.reference is not None:
                 place = rank(surprise[row], self.reference.quantiles(answer))
                 if tally.bet(place, patience) and not tally.drifting:
                     self._drift(begins=True)
-            if now is not None and fit is not None:
-                gap = float(torch.log2((now[row] + 1e-9) / (fit[row] + 1e-9)).clamp(-1, 1))
-                self.recent.add(x[row], answer)
-                if tally.misfit.add(1 + STAKE * (gap - MARGIN) / (1 + MARGIN), patience):
-                    self._return(gap)
+            if gaps is not None and tally.misfit.add(
+                1 + STAKE * (gaps[row] - MARGIN) / (1 + MARGIN), patience
+            ):
+                self._return(gaps[row])
+                gaps = None  # the others were asked of what has just been left
 
     def _return(self, gap: float) -> None:
         """Go back to what fits the latest samples best: a snapshot or the source."""

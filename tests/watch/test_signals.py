@@ -68,6 +68,9 @@ def test_misfit_is_the_divergence_of_normal_distributions():
     x = torch.randn(3, 2, 5, 5, generator=torch.Generator().manual_seed(0))
     misfit = Misfit(layer)
     layer(x)
+    assert misfit.take() is None
+    misfit.wanted = True
+    layer(x)
     flat = x.flatten(2)
     ours = Normal(flat.mean(2), flat.std(2, unbiased=False))
     expected = kl_divergence(ours, Normal(layer.running_mean, layer.running_var.sqrt())).mean(1)
@@ -82,7 +85,7 @@ def test_the_bench_answers_with_what_it_is_lent():
     method(x)
     bench = Bench(method.backbone)
     assert torch.equal(bench.ask(method.tensors, x)[0], method.model(x))
-    assert torch.equal(bench.ask(method.backbone.source, x)[0], model(x))
+    assert torch.equal(bench.answer(method.backbone.source, x), model(x))
 
 
 def test_a_detector_seldom_calls_by_chance_and_soon_for_a_reason():
