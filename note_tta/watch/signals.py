@@ -73,8 +73,8 @@ def drift(tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> dict[s
     """How far the adapting tensors of each layer are from the source's.
 
     Running means are compared in standard deviations of the source, running variances as a logarithm of their
-    ratio, other tensors in the size of the source's; each is a root mean square over the tensor, and a layer
-    has the largest of its tensors.
+    ratio, a norm layer's scale and offset as they are (what they apply to has a deviation of 1), and weights in the
+    size of the source's. Each is a root mean square over the tensor, and a layer has the largest of its tensors.
 
     Args:
         tensors: The adapting tensors, by name.
@@ -96,7 +96,7 @@ def drift(tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> dict[s
             moved = moved / (source[f"{layer}.running_var"].double() + 1e-12).sqrt()
         elif kind == "num_batches_tracked":
             continue
-        else:
+        elif moved.ndim > 1:
             moved = moved / (origin.square().mean().sqrt() + 1e-12)
         far = float(moved.square().mean().sqrt())
         layers[layer] = max(layers.get(layer, 0.0), round(far, 6))

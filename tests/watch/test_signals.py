@@ -48,13 +48,15 @@ def test_drift_is_in_the_sources_units():
     source = {
         "a.running_mean": torch.zeros(2),
         "a.running_var": torch.full((2,), 4.0),
-        "b.weight": torch.full((2,), 2.0),
+        "b.weight": torch.full((2, 2), 2.0),
+        "b.bias": torch.zeros(2),
         "b.num_batches_tracked": torch.tensor(1),
     }
     moved = {
         "a.running_mean": torch.full((2,), 3.0),
         "a.running_var": torch.full((2,), 4.0 * math.e),
-        "b.weight": torch.full((2,), 2.5),
+        "b.weight": torch.full((2, 2), 2.5),
+        "b.bias": torch.full((2,), 0.125),
         "b.num_batches_tracked": torch.tensor(900),
     }
     assert drift(moved, source) == {"a": pytest.approx(1.5), "b": pytest.approx(0.25)}

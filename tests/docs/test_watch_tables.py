@@ -1,0 +1,59 @@
+"""The tables about the watch say what the figures say, and say so where there are none."""
+
+import json
+
+FIGURES = {
+    "attacks": {
+        "samples": 5120,
+        "clean_samples_after": 1000,
+        "never_attacked": {"test": 1.9, "style": 7.6},
+        "rows": {
+            "noise": {
+                "without": {"test": 15.3, "style": 6.6},
+                "with": {"test": 0.4, "style": -2.6},
+                "first_alarm": 2048,
+                "returns": 0,
+            },
+            "a turn": {
+                "without": {"test": 1.0, "style": 2.0},
+                "with": {"test": 1.0, "style": 3.1},
+                "first_alarm": None,
+                "returns": 1,
+            },
+        },
+    },
+    "honest": {
+        "drifting": {"samples": 60000, "alarms": 1, "returns": 2, "resting_samples": 2048, "error": 3.21}
+    },
+    "estimates": {
+        "NOTE, test": {"truth": 2.0, "estimate": 3.0, "low": 1.0, "high": 5.0, "constant": 1.0},
+        "NOTE, style": {"truth": 8.0, "estimate": 5.0, "low": 4.0, "high": 6.0, "constant": 1.0},
+    },
+    "collapses": {
+        "TENT": {"errors": [10.0, 60.0], "error_of_source": 9.0, "first_alarm": 512, "doubled_at": 1024}
+    },
+    "cost": {"ResNet-20": {"percent": 2.4}},
+}
+
+
+def test_figures_are_in_the_tables(tool, tmp_path):
+    tables, path = tool("watch_tables"), tmp_path / "watch.json"
+    path.write_text(json.dumps(FIGURES))
+    attacks = tables.attack_table(path)
+    assert "| noise | +15.3, +6.6 | +0.4, -2.6 | 2,048 | 0 |" in attacks
+    assert "| a turn | +1.0, +2.0 | +1.0, +3.1 | – | 1 |" in attacks
+    assert "The worst figure with the watch is +3.1 points." in attacks
+    assert "| drifting | 60,000 | 0.6 | 1 | 2 | 2,048 | 3.21 % |" in tables.honest_table(path)
+    estimates = tables.estimate_table(path)
+    assert (
+        "difference from the truth: 2.0 points; of a constant guess, the source's own error: 4.0" in estimates
+    )
+    assert "holds the truth in 1 of 2 cases" in estimates
+    assert "| TENT | 10 → 60 % | 9 % | 1,024 | 512 |" in tables.collapse_table(path)
+    assert "ResNet-20: +2.4 %" in tables.cost_line(path)
+
+
+def test_without_figures_it_is_said(tool, tmp_path):
+    tables = tool("watch_tables")
+    for table in ("attack_table", "honest_table", "estimate_table", "collapse_table", "cost_line"):
+        assert "Not measured yet" in getattr(tables, table)(tmp_path / "absent.json")
