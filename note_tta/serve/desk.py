@@ -95,10 +95,8 @@ class Desk:
         )
 
     def position(self, stream: str) -> int:
-        """How many samples a stream has had: the sequence number of the next one."""
-        if stream not in self.names:
-            return 0
-        return self.record(stream).samples
+        """How many samples a stream has had: the sequence number of the next one, also after a call that failed."""
+        return int(self.fleet.method(stream).counters["samples"]) if stream in self.fleet else 0
 
     def record(self, stream: str) -> Record:
         """What is known of a stream; a `Refused` where there is none of that name."""
@@ -208,8 +206,8 @@ class Desk:
     def _written(self, stream: str, old: list[Row], new: list[Row]) -> dict[str, Any]:
         self.names.add(stream)
         record = self.record(stream)
+        self._look(stream)
         if new:
-            self._look(stream)
             record.count([row.label for row in new], [row.confidence for row in new])
         state, why = record.judge()
         return {

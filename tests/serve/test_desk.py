@@ -170,6 +170,31 @@ def test_a_stream_that_does_not_learn_is_written_too(model, x, tmp_path):
     assert answer["durable"] >= KEPT_WITHIN
 
 
+def test_after_a_call_that_failed_on_disk_nothing_is_learned_twice(model, x, tmp_path, monkeypatch):
+    desk = Desk(tta.Fleet(model, spill=tmp_path), Limits())
+    store = desk.fleet._streams.store
+    commit, left = store.commit, [2]
+
+    def failing():
+        if left[0]:
+            left[0] -= 1
+            raise OSError("no space left on device")
+        commit()
+
+    monkeypatch.setattr(store, "commit", failing)
+    sent = 0
+    while sent < 300:
+        try:
+            answer = desk.answer([Request("a", x[sent : sent + 30], sent)])[0]
+            sent = answer["samples"]
+        except OSError:
+            continue
+    assert left == [0]
+    whole = tta.NOTE(model)
+    whole(x[:300])
+    assert same(desk.fleet.state_dict("a"), whole.state_dict())
+
+
 def test_the_memory_is_shown_as_pictures(desk, x):
     import base64
 
