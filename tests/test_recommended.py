@@ -94,8 +94,9 @@ def test_every_part_can_be_replaced():
     assert "asked to keep them" in repr(kept) and "warm_start" not in repr(kept)
     other = tta.adapt(model, method=tta.RoTTA, filter=None)
     assert torch.equal(other(x), tta.RoTTA(tta.convert_iabn(copy.deepcopy(model)))(x))
-    inside = tta.adapt(model, watch=lambda method: tta.TemporalFilter(method), filter=None)
-    assert isinstance(inside.method, tta.TemporalFilter) and "- TemporalFilter, as given" in repr(inside)
+    watched = tta.adapt(model, watch=tta.Watch)
+    assert isinstance(watched.method.method, tta.Watch) and "- Watch, as given" in repr(watched)
+    assert watched.health.state == "learning"
 
 
 def test_it_says_what_it_chose_and_why():

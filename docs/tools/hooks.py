@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from benchmark_page import benchmarks
 from code_blocks import include_files
 from costs import reproduce_table
+from filter_tables import cost, gains, layers, variants
 from published import RESULTS
 from record_tables import dataset_table, family_sections, method_entries, method_table
 from watch_tables import attack_table, collapse_table, cost_line, estimate_table, honest_table
@@ -34,6 +35,10 @@ TABLES = {
     "<!-- watch honest -->": honest_table,
     "<!-- families -->": family_sections,
     "<!-- method entries -->": method_entries,
+    "<!-- filter gains -->": gains,
+    "<!-- filter settings -->": variants,
+    "<!-- adapt choices -->": layers,
+    "<!-- filter cost -->": cost,
 }
 """What a page's comment stands for."""
 

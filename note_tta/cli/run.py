@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..names import DATASET_HOMES, METHOD_HOMES, WRAPPER_HOMES
+from ..names import COMPOSITION_HOMES, DATASET_HOMES, METHOD_HOMES, WRAPPER_HOMES
 from ._several_values import is_pair, taking_several
 
 app = typer.Typer(add_completion=False)
@@ -22,7 +22,7 @@ def run(
     method: Annotated[
         str,
         typer.Option(
-            help=f"{' '.join(METHOD_HOMES)}, or module:Class of your own; "
+            help=f"{' '.join([*METHOD_HOMES, *COMPOSITION_HOMES])}, or module:Class of your own; "
             f"+{' +'.join(WRAPPER_HOMES)} after it goes around it."
         ),
     ] = "note",
