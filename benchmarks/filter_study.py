@@ -47,6 +47,8 @@ LAYERS = ("bn", "swapped", "iabn")
 FEW = 2_000
 """Images of the CIFAR streams on which layers and warm starts are compared, which takes many runs."""
 FEW_CORRUPTIONS = 2
+VARIED = 2_000
+"""Samples of each stream over which settings are varied."""
 
 DATA = ("hapt", "extrasensory", "digits", f"cifar10-{FEW}", f"cifar100-{FEW}", "cifar10", "cifar100")
 
@@ -233,7 +235,7 @@ def vary(work: Path) -> dict[str, Any]:
     variants = {}
     for name, settings in VARIANTS.items():
         variants[name] = {
-            f"{data} {order}": _mean(_error(Runs(**settings)(logits), labels) for logits, labels in kept)
+            f"{data} {order}": _mean(_error(Runs(**settings)(x[:VARIED]), y[:VARIED]) for x, y in kept)
             for (data, layer, _, order), kept in groups.items()
             if layer == ("iabn" if (data, "iabn", "note", order) in groups else "swapped")
         }

@@ -15,6 +15,7 @@ TITLES = {
     "extrasensory": "ExtraSensory, source users",
     "digits": "Digits",
 }
+NONE = "No figures are committed yet: `python -m benchmarks.filter_study {step}` writes them."
 LAYERS = {"iabn": "IABN, trained", "swapped": "IABN, swapped in", "bn": "BatchNorm"}
 METHODS = {"source": "Source", "note": "NOTE", "lame": "LAME"}
 
@@ -24,7 +25,8 @@ def gains() -> str:
     rows = []
     for row in _rows():
         if (
-            row["order"] == "correlated"
+            "-" not in row["data"]
+            and row["order"] == "correlated"
             and row["method"] in ("source", "note")
             and row["layers"] == _main(row["data"])
         ):
@@ -56,7 +58,9 @@ def gains() -> str:
 
 def variants() -> str:
     """The filter with one setting changed: mean error of NOTE with the filter."""
-    found = json.loads(STUDY.read_text(encoding="utf-8"))["variants"]
+    found = _study().get("variants")
+    if not found:
+        return NONE.format(step="vary")
     columns = list(found["as chosen"])
     heads = ("Setting", *(f"{_title(c.split()[0], short=True)}, {c.split()[1]}" for c in columns))
     return _table(heads, ((name, *(f"{row[c]:.2f}" for c in columns)) for name, row in found.items()))
@@ -87,14 +91,21 @@ def layers() -> str:
 
 def cost() -> str:
     """Microseconds per sample."""
-    found = json.loads(STUDY.read_text(encoding="utf-8")).get("cost", {})
+    found = _study().get("cost")
+    if not found:
+        return NONE.format(step="cost")
     return _table(
         ("Classes", "Microseconds per sample"), ((f"{int(k):,}", f"{v:.0f}") for k, v in found.items())
     )
 
 
+def _study() -> dict[str, Any]:
+    study: dict[str, Any] = json.loads(STUDY.read_text(encoding="utf-8"))
+    return study
+
+
 def _rows() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(STUDY.read_text(encoding="utf-8"))["rows"]
+    rows: list[dict[str, Any]] = _study()["rows"]
     return rows
 
 
