@@ -17,7 +17,7 @@ POINTS = 180
 """Points of a stream's history; the page draws them all."""
 RECENT = 64
 """Samples over which the present is judged."""
-USUAL = 256
+USUAL = 128
 """Samples over which a stream's best time is judged."""
 MARGIN = 0.08
 """How much larger than in its best time a stream's expected error is when it counts as drifting."""
