@@ -321,9 +321,15 @@ def _filled(
 ) -> tta.Fleet:
     room = RESIDENT if spill is not None else streams
     fleet = tta.Fleet(model, lambda m: tta.NOTE(m, delay=delay), max_resident=room, spill=spill)
-    if len(fleet) < streams:
-        for stream in range(streams):
-            fleet.load_state_dict(stream, _at(state, stream / min(streams, TICK), delay))
+    if len(fleet) >= streams:
+        return fleet
+    for stream in range(min(streams, room)):
+        fleet.load_state_dict(stream, _at(state, stream / min(streams, TICK), delay))
+    if spill is not None:  # the others are the same: they are written without coming into memory first
+        live, store = fleet.method(0).live_state(), fleet._streams.store
+        for stream in range(room, streams):
+            store.put(stream, _at(live, stream / TICK, delay), (3, 32, 32))
+        store.commit()
     return fleet
 
 
