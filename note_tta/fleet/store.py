@@ -1,8 +1,8 @@
 """States of many streams in a folder: whole after any kill, found by id, one process at a time.
 
 A state is kept as a record: a header in JSON that says what is where, then the tensors' bytes. Nothing in it can
-run code. The records are in an SQLite database with a write-ahead log, which was three to ten times as fast as a
-file per stream in replacing records of this size (`python -m benchmarks.fleet --only stores` measures it anew).
+run code. The records are in an SQLite database with a write-ahead log, which replaces many of them in one commit
+(`python -m benchmarks --fleet --only stores` measures it against a file per stream).
 """
 
 from __future__ import annotations
