@@ -188,7 +188,7 @@ class Runs:
             return "the order says nothing: answers pass as they are"
         most = int(self.weights.argmax())
         trust, length = float(self._trust[most]), 1 / max(self.changes, 1 / self._memory)
-        return f"runs of about {length:.2g}, confidence {WORDS.get(trust, f'times {trust:g}')}"
+        return f"runs of about {float(f'{length:.2g}'):g}, confidence {WORDS.get(trust, f'times {trust:g}')}"
 
 
 def _move(mean: Floats, value: Floats, rate: float) -> None:
