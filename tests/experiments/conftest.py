@@ -64,7 +64,7 @@ def tiny_dataset(name: str) -> Dataset:
     return Dataset(name, name, classes, shape, TARGETS[name], stream, openers)
 
 
-def save_models(folder, name, norms=("bn", "iabn"), seeds=(0,), model=None):
+def save_models(folder, name, norms=("bn", "iabn", "in"), seeds=(0,), model=None):
     model = model or DATASETS[name].network
     for norm in norms:
         for seed in seeds:
