@@ -19,7 +19,10 @@ PAPER = {
     "table1": ({"": ([*METHODS, "NOTE*"], IMAGES * 2)}, 0),
     "table2": ({"": (METHODS, ["KITTI", "HARTH", "ExtraSensory", "Avg"])}, 0),
     "table3": ({"": (["Source", "IABN", "PBRS", "IABN+RS", "IABN+PBRS", "IN+PBRS"], CIFARS * 2)}, 0),
-    "table-iabn-star": ({"": (["Source", "IABN*", "IABN", "IABN*+PBRS", "IN*+PBRS", "IABN+PBRS"], CIFARS * 2)}, 0),
+    "table-iabn-star": (
+        {"": (["Source", "IABN*", "IABN", "IABN*+PBRS", "IN*+PBRS", "IABN+PBRS"], CIFARS * 2)},
+        0,
+    ),
     "table-domains": (
         {
             "-cifar10-correlated": (METHODS, ["Gaussian", "Fog", "Avg"]),
