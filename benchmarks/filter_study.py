@@ -285,8 +285,9 @@ def main() -> None:
     if arguments.step != "answers":
         known = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
         steps = {"score": partial(score, arguments.work), "vary": partial(vary, arguments.work), "cost": cost}
-        new = {"provenance": provenance(), **steps[arguments.step]()}
-        write_text(OUT, json.dumps(known | new, indent=1) + "\n")
+        found = steps[arguments.step]()
+        origins = {**known.get("provenance", {}), arguments.step: provenance()}
+        write_text(OUT, json.dumps(known | found | {"provenance": origins}, indent=1) + "\n")
         print(f"written to {OUT}")
         return
     arguments.work.mkdir(parents=True, exist_ok=True)
