@@ -231,7 +231,7 @@ def demo(arguments: argparse.Namespace) -> Iterator[Figure]:
 
 
 def _p99(values: list[float]) -> float:
-    return statistics.quantiles(values, n=100)[98]
+    return statistics.quantiles(values, n=100, method="inclusive")[98]
 
 
 def _together(task: Any, count: int) -> None:
