@@ -130,7 +130,9 @@ def _turning(samples: int) -> Tensor:
         torch.stack([angle.cos(), -angle.sin(), 0 * angle], 1),
         torch.stack([angle.sin(), angle.cos(), 0 * angle], 1),
     ]
-    return F.grid_sample(x, F.affine_grid(torch.stack(rows, 1), list(x.shape)), align_corners=False)
+    return F.grid_sample(
+        x, F.affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False), align_corners=False
+    )
 
 
 def _crafted(samples: int) -> Tensor:
