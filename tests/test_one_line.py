@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 METHOD = '''
@@ -93,6 +95,7 @@ assert note_tta.Calm is note_tta.METHODS["calm"]
 """
 
 
+@pytest.mark.slow
 def test_one_file_and_one_line_are_all_it_takes(tmp_path):
     shutil.copytree(ROOT / "note_tta", tmp_path / "note_tta", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "docs" / "tools", tmp_path / "docs" / "tools")

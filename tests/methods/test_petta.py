@@ -187,6 +187,7 @@ def test_paused_samples_and_far_ones_enter_no_prototype():
     assert float(method.prototypes.tensors["counts"].sum()) == 9
 
 
+@pytest.mark.slow
 def test_keeps_the_contract_with_a_delay():
     check_method(tta.PeTTA, interval=16, delay=16, loss="ce")
 

@@ -170,6 +170,7 @@ def test_norm_tensors_are_kept_twice_and_models_once():
     assert not any(name.startswith("0.") or name.startswith("9.") for name in method.tensors)
 
 
+@pytest.mark.slow
 def test_keeps_the_contract_with_a_delay():
     check_method(tta.RoTTA, interval=16, delay=9)
 

@@ -153,6 +153,7 @@ def test_the_rule_of_the_last_layers(name, last):
     assert last_layers(name) == last
 
 
+@pytest.mark.slow
 def test_keeps_the_contract_with_a_delay_and_another_bar():
     check_method(tta.SoTTA, interval=16, delay=16, confidence=0.3)
 

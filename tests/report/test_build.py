@@ -21,6 +21,7 @@ def contents(folder):
     }
 
 
+@pytest.mark.slow
 def test_a_report_rebuilds_byte_for_byte(folder, tmp_path):
     written = build_report(folder, tmp_path / "a")
     build_report(folder, tmp_path / "b")

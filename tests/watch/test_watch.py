@@ -39,6 +39,7 @@ def alarmed(digits, source, noise):
     raise AssertionError("the noise raised no alarm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
