@@ -38,6 +38,8 @@ class TemporalPrior(Method):
     """
 
     title = "Temporal prior"
+    citation = "this project's own"
+    keeps = "a class prior"
     batch_free = True
 
     def __init__(self, model: nn.Module, *, decay: float = 0.8, floor: float = 0.02) -> None:
