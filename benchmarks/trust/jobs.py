@@ -91,7 +91,7 @@ def _cifar(folder: Path) -> None:
     pixels = images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     np.save(corrupted / "fog.npy", np.tile(pixels // 2 + 100, (5, 1, 1, 1)))
     np.save(corrupted / "labels.npy", np.tile(np.arange(120) % 10, 5))
-    for norm in ("bn", "iabn"):
+    for norm in ("bn", "iabn", "in"):
         torch.manual_seed(0)
         model = build_model("resnet20", 10, norm=norm, width=4)
         save_checkpoint(folder / "models" / f"cifar10-resnet20-w4-{norm}-seed0.safetensors", model, {})

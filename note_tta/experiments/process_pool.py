@@ -7,7 +7,9 @@ import os
 import signal
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
@@ -88,9 +90,24 @@ class ProcessPool:
     def _start(self) -> tuple[BaseProcess, Connection]:
         here, there = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(there, self._settings, os.getpid()), daemon=True)
-        process.start()
+        with _interrupts_blocked():
+            process.start()
         there.close()
         return process, here
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """A process that starts inside never sees Ctrl-C, not even while it imports; here it comes a moment later."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it would lift the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(pipe: Connection, settings: Settings, parent: int) -> None:

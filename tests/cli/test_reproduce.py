@@ -213,7 +213,13 @@ def test_a_stop_by_hand_is_clean(hapt, tmp_path):
         "--results",
         str(tmp_path / "r"),
     ]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a shell's background
+    )
     deadline = time.monotonic() + 240
     while len(Store(tmp_path / "r")) < 1 and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -89,10 +89,14 @@ def interrupt(trials):
         assert trial(number, model, expected, alone) == []
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_at_random_moments_disturb_nobody():
     interrupt(40)
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # one may hit anybody's callback
 def test_a_thousand_interrupts_at_random_moments_disturb_nobody():
     interrupt(1000)
