@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,7 @@ from note_tta.nn.functional import correct
 from note_tta.report.drawing import DIM, FG, class_colour, draw, standalone, strip
 
 PICTURES = Path(__file__).resolve().parents[1] / "pictures"
+SPEED = PICTURES.parents[1] / "results" / "benchmarks" / "speed.json"
 BLUE, ORANGE, GREY = "#1f6feb", "#c2570c", "#7a8699"
 
 
@@ -111,6 +113,23 @@ def batch_statistics(figure: Any) -> None:
         axes.set_xlabel(f"{error:.0f} % error\n{verdict}")
 
 
+def latency(figure: Any) -> None:
+    """How long each call takes on a stream of single frames, from the last `make bench`."""
+    measured = json.loads(SPEED.read_text(encoding="utf-8"))["figures"]
+    calls = next(f["detail"] for f in measured if f["detail"] and "inside" in f["detail"])
+    panels = (
+        ("source", GREY, "Source"),
+        ("inside", ORANGE, "NOTE, updates inside the calls"),
+        ("calls", BLUE, "NOTE, delay=64, a frame every 60 ms"),
+    )
+    top = 1.3 * max(calls["inside"])
+    for axes, (name, colour, title) in zip(figure.subplots(1, 3, sharey=True), panels, strict=True):
+        axes.plot(calls[name], color=colour, linewidth=0.8)
+        axes.set(yscale="log", ylim=(1, top), xlabel="frame")
+        axes.set_title(f"{title}: at most {max(calls[name]):,.0f} ms", loc="left", fontsize=8, weight="bold")
+    figure.axes[0].set_ylabel("milliseconds per call")
+
+
 def _by_batches(method: tta.Method, values: Tensor) -> Tensor:
     return torch.cat([method(part) for part in values.split(64)])
 
@@ -118,6 +137,7 @@ def _by_batches(method: tta.Method, values: Tensor) -> Tensor:
 DRAWINGS = {
     "shrinkage": (shrinkage, (760, 300), "IABN's soft shrinkage"),
     "memories": (memories, (760, 400), "Three memories of one correlated stream"),
+    "latency": (latency, (760, 230), "The time of every call"),
     "batch-statistics": (batch_statistics, (760, 230), "What batch statistics do to one channel"),
 }
 
