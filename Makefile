@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow check lint types bench bench-fleet docs figures clean
+.PHONY: demo test test-slow check lint types bench bench-latency bench-fleet docs figures clean
 
 $(READY): pyproject.toml setup.py constraints.txt note_tta/nn/_iabn.c note_tta/nn/_iabn_isa.h note_tta/nn/_iabn_sweeps.h
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -33,6 +33,9 @@ check: lint types test  ## everything a change must pass
 
 bench: $(READY)  ## speed as ratios, each against its bar
 	$(BIN)/python -m benchmarks --out results/benchmarks/speed.json
+
+bench-latency: $(READY)  ## the same for single calls, with updates inside and beside them
+	$(BIN)/python -m benchmarks --latency --out results/benchmarks/latency.json
 
 bench-fleet: $(READY)  ## the same for many streams
 	$(BIN)/python -m benchmarks --fleet --out results/benchmarks/fleet.json

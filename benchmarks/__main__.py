@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=1024, help="length of the stream")
     parser.add_argument("--frames", type=int, default=1000, help="calls whose latency is measured")
     parser.add_argument("--threads", type=int, help="threads to compute with")
+    parser.add_argument("--latency", action="store_true", help="measure single calls instead")
     parser.add_argument("--fleet", action="store_true", help="measure many streams instead")
     parser.add_argument("--ticks", type=int, default=64, help="calls of a fleet in each comparison")
     parser.add_argument("--spill", type=Path, help="a folder for 10,000 streams, kept for the next time")
@@ -62,10 +63,11 @@ def main() -> int:
 def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Iterator[Figure]]]:
     if arguments.fleet:
         return fleet.parts(arguments.ticks, arguments.spill, arguments.weights)
+    if arguments.latency:
+        return {"latency": lambda: latency.figures(arguments.frames)}
     return {
         "layers": lambda: layers.figures(arguments.repeats),
         "adaptation": lambda: adaptation.figures(arguments.repeats, arguments.samples),
-        "latency": lambda: latency.figures(arguments.frames),
     }
 
 

@@ -10,8 +10,8 @@ from typing import Any
 HEAD = """# Benchmarks
 
 Speed is measured as ratios: contenders take turns in one process, so what slows one slows all. `make bench`
-measures the figures under *Speed* again and fails where a bar is missed;
-`python -m benchmarks.corruptions` those of the corruptions.
+measures the figures under *Speed* again and fails where a bar is missed, `make bench-latency` those of single calls,
+`make bench-fleet` those of many streams, `python -m benchmarks.corruptions` those of the corruptions.
 """
 NONE = "\nNo measurement is committed yet; `make bench` writes one to `results/benchmarks/`.\n"
 

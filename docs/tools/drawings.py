@@ -19,7 +19,7 @@ from note_tta.nn.functional import correct
 from note_tta.report.drawing import DIM, FG, class_colour, draw, standalone, strip
 
 PICTURES = Path(__file__).resolve().parents[1] / "pictures"
-SPEED = PICTURES.parents[1] / "results" / "benchmarks" / "speed.json"
+LATENCY = PICTURES.parents[1] / "results" / "benchmarks" / "latency.json"
 BLUE, ORANGE, GREY = "#1f6feb", "#c2570c", "#7a8699"
 
 
@@ -114,8 +114,8 @@ def batch_statistics(figure: Any) -> None:
 
 
 def latency(figure: Any) -> None:
-    """How long each call takes on a stream of single frames, from the last `make bench`."""
-    measured = json.loads(SPEED.read_text(encoding="utf-8"))["figures"]
+    """How long each call takes on a stream of single frames, from the last `make bench-latency`."""
+    measured = json.loads(LATENCY.read_text(encoding="utf-8"))["figures"]
     calls = next(f["detail"] for f in measured if f["detail"] and "inside" in f["detail"])
     panels = (
         ("source", GREY, "Source"),

@@ -79,7 +79,6 @@ def test_the_script_writes_its_figures_and_fails_on_a_missed_bar(monkeypatch, tm
         layers, "figures", lambda repeats: [Figure("speed of light", value, 0.9, 2.1, bar=1.5)]
     )
     monkeypatch.setattr(adaptation, "figures", lambda repeats, samples: [])
-    monkeypatch.setattr(latency, "figures", lambda frames: [])
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--out", str(tmp_path / "new" / "speed.json")])
     assert script.main() == code
     output = capsys.readouterr().out
