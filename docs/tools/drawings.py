@@ -119,14 +119,14 @@ def latency(figure: Any) -> None:
     calls = next(f["detail"] for f in measured if f["detail"] and "inside" in f["detail"])
     panels = (
         ("source", GREY, "Source"),
-        ("inside", ORANGE, "NOTE, updates inside the calls"),
-        ("calls", BLUE, "NOTE, delay=64, a frame every 60 ms"),
+        ("inside", ORANGE, "NOTE, updates inside calls"),
+        ("calls", BLUE, "delay=64, one per 60 ms"),
     )
     top = 1.3 * max(calls["inside"])
     for axes, (name, colour, title) in zip(figure.subplots(1, 3, sharey=True), panels, strict=True):
         axes.plot(calls[name], color=colour, linewidth=0.8)
-        axes.set(yscale="log", ylim=(1, top), xlabel="frame")
-        axes.set_title(f"{title}: at most {max(calls[name]):,.0f} ms", loc="left", fontsize=8, weight="bold")
+        axes.set(yscale="log", ylim=(5, top), xlabel="frame")
+        axes.set_title(f"{title}\nat most {max(calls[name]):,.0f} ms", loc="left", fontsize=8, weight="bold")
     figure.axes[0].set_ylabel("milliseconds per call")
 
 
