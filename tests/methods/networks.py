@@ -4,31 +4,16 @@ import torch
 from torch import nn
 
 import note_tta as tta
+from note_tta.checks import example_network
 
 CLASSES = 5
 
 
 def network(norm="bn", seed=0):
     """A small convolutional classifier of 3x8x8 images whose running statistics are not the initial ones."""
-    generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1, bias=False),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.Conv2d(8, 8, 3, stride=2, padding=1, bias=False),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Dropout(0.5),
-        nn.Linear(8, CLASSES),
-    )
-    for _ in range(20):
-        model.train()(torch.rand(32, 3, 8, 8, generator=generator))
-    with torch.no_grad():
-        model[-1].weight.mul_(8)
-    return (tta.convert_iabn(model) if norm == "iabn" else model).eval()
+    model = example_network(seed)
+    return model if norm == "iabn" else tta.convert_bn(model)
 
 
 class Block(nn.Module):

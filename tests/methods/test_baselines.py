@@ -1,26 +1,15 @@
-import copy
 from itertools import pairwise
 
 import pytest
 import torch
 import torch.nn.functional as F
 from networks import images, make, network
+from plain import with_batch_statistics
 from torch import nn
 
 import note_tta as tta
 from note_tta.methods.augment import random_view
 from note_tta.methods.lame import assign, nearest_neighbours
-
-
-def with_batch_statistics(model):
-    """BatchNorm in train mode without running statistics: the usual way to test-batch statistics."""
-    model = copy.deepcopy(model)
-    for m in model.modules():
-        if isinstance(m, nn.BatchNorm2d):
-            m.train()
-            m.running_mean = m.running_var = None
-            m.track_running_stats = False
-    return model
 
 
 def test_bn_stats_normalises_with_the_batch():

@@ -172,6 +172,7 @@ def test_updates_give_way_to_the_callers_thread():
     method.learn = noting
     own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     method(images(24))
+    method.state_dict()  # waits for the last update
     assert seen == [max(own, 10)] * 3
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
 

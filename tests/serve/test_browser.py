@@ -1,6 +1,5 @@
 """The dashboard in a real browser: drift is seen, the buttons work, it fits a phone."""
 
-import shutil
 import time
 
 import pytest
@@ -13,25 +12,6 @@ from note_tta.serve.demo import demo_model, make_cameras
 from .helpers import running
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("chromium and chromedriver are not installed")
-    webdriver = pytest.importorskip("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    profile = tmp_path_factory.mktemp("profile")
-    flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
-    for flag in (*flags, "--disable-dev-shm-usage", f"--user-data-dir={profile}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    started.set_window_size(1280, 900)
-    yield started
-    started.quit()
 
 
 @pytest.fixture(scope="module")
