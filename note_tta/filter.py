@@ -17,8 +17,10 @@ from .methods.wrapper import Wrapper
 __all__ = ["TemporalFilter"]
 
 Floats = npt.NDArray[np.float64]
-ARRAYS = ("belief", "shares", "usual", "expected", "weights")
+ARRAYS = ("belief", "usual", "expected", "weights")
 NUMBERS = ("samples", "last", "settled", "changes")
+CHUNK = 64
+"""Rows of which probabilities are worked out together."""
 WORDS = {0.125: "cut to an eighth", 0.25: "quartered", 0.5: "halved", 1.0: "taken as it is", 2.0: "doubled"}
 
 
@@ -85,19 +87,19 @@ class Runs:
         start: int = 100,
         balance: float = 0.5,
     ) -> None:
-        self._stay, self._leave = np.array(stay)[:, None], 1 - np.array(stay)
-        self._kinds = self._leave[:, None] ** brevity / (self._leave**brevity).sum()
+        self._stay, self._leave = np.array(stay)[:, None, None], 1 - np.array(stay)
+        self._kinds = self._leave**brevity / (self._leave**brevity).sum()
         self._trust, self._own = np.array(trust), list(trust).index(1.0)
-        self._factors = self._trust[:, None]
-        self._prior, self._change = np.full(len(trust), prior / len(trust)), change
-        self._lately, self._memory, self._start_weighs, self._balance = lately, memory, start, balance
+        self._prior = np.append(np.full(len(trust), prior / len(trust)), 1 - prior)
+        self._change, self._lately, self._memory = change, lately, memory
+        self._start_weighs, self._balance = start, balance
         self._start(0)
 
     def _start(self, classes: int) -> None:
         trusts, share = len(self._trust), 1 / max(classes, 1)
         self.samples = 0
-        self.shares = self._kinds.repeat(trusts, 1)
-        self.belief = (self.shares * share)[:, :, None].repeat(classes, 2)
+        self._begin = self._kinds[:, None, None] * share
+        self.belief = self._begin.repeat(trusts, 1).repeat(classes, 2)
         self.usual = np.full((trusts, classes), share)
         self.expected = self.usual.copy()
         self.weights = self._prior.copy()
@@ -120,33 +122,40 @@ class Runs:
                 f"the stream has {self.belief.shape[2]} classes, got logits of {logits.shape[1]}"
             )
         rows = logits.detach().to("cpu", torch.float64, copy=True).numpy()
-        for i in np.flatnonzero(np.isfinite(rows).all(1)):
-            rows[i] = self._step(rows[i])
+        finite = np.flatnonzero(np.isfinite(rows).all(1))
+        for start in range(0, len(finite), CHUNK):
+            here = finite[start : start + CHUNK]
+            rows[here] = self._filtered(rows[here])
         return torch.from_numpy(rows).to(logits)
 
-    def _step(self, row: Floats) -> Floats:
-        classes, total = len(row), np.add.reduce
+    def _filtered(self, rows: Floats) -> Floats:
         if not self.samples:
-            self._start(classes)
-        p = np.exp(self._factors * (row - np.maximum.reduce(row)))
-        p /= total(p, 1, keepdims=True)
+            self._start(rows.shape[1])
+        p = np.exp(self._trust[:, None] * (rows - rows.max(1, keepdims=True))[:, None])
+        p /= p.sum(2, keepdims=True)
+        answers = np.stack([self._step(each) for each in p])
+        return np.log(np.maximum(answers, 1e-300))
+
+    def _step(self, p: Floats) -> Floats:
+        classes, total = p.shape[1], np.add.reduce
         r = p / self.usual
 
-        belief, last = self.belief, total(self.shares, 0)  # it sums to `last`, not to 1, which saves a pass
-        ended = self._leave @ self.shares / last
-        belief *= (self._stay / last)[:, :, None]
-        belief += (self._kinds * (ended / classes))[:, :, None]
+        belief = self.belief
+        ended = self._leave @ total(belief, 2)
+        belief *= self._stay
+        belief += self._begin * ended[:, None]
         predicted = total(belief, 0)
-        belief *= r
-        self.shares = total(belief, 2)
-        evidence = total(self.shares, 0)
-        now = total(belief, 0) / evidence[:, None]
+        evidence = total(predicted * r, 1)
+        told = r / evidence[:, None]
+        belief *= told
+        now = predicted * told
 
         _move(self.expected, predicted, max(3 / (6 + self.samples), 1 / self._lately))
-        weights = self.weights * (evidence / total(self.expected * r, 1))
-        weights /= total(weights) + 1 - total(self.weights)
-        self.weights = weights + self._change * (self._prior - weights)
-        answer: Floats = np.maximum(weights @ now + (1 - total(weights)) * p[self._own], 1e-300)
+        weights = self.weights
+        weights[:-1] *= evidence / total(self.expected * r, 1)
+        weights /= total(weights)
+        answer: Floats = weights[:-1] @ now + weights[-1] * p[self._own]
+        _move(weights, self._prior, self._change)
 
         rarity = (total(now / self.expected, 1) / classes) ** self._balance
         usual = rarity[:, None] * p + 0.02 / classes
@@ -157,7 +166,7 @@ class Runs:
         self.changes += (changed - self.changes) * max(1 / (1 + self.samples), 1 / self._memory)
         self.last, self.settled = named, named if changed else self.settled
         self.samples += 1
-        return np.log(answer, out=answer)
+        return answer
 
     def state_dict(self) -> dict[str, Any]:
         """The state as tensors and plain values."""
@@ -172,21 +181,21 @@ class Runs:
             array = state[name].detach().to("cpu", torch.float64).numpy().copy()
             if array.shape != getattr(fresh, name).shape:
                 raise ValueError(f"its {name} has the shape {array.shape}")
-            if not (array >= 0).all() or (name in ("usual", "expected", "shares") and not array.all()):
+            if not (array >= 0).all() or (name in ("usual", "expected") and not array.all()):
                 raise ValueError(f"its {name} is not positive")
             setattr(fresh, name, array)
         for name in NUMBERS:
             if type(state[name]) is not type(getattr(fresh, name)) or not 0 <= state[name] < 2**62:
                 raise ValueError(f"its {name} must be a number from 0, got {state[name]!r:.40}")
             setattr(fresh, name, state[name])
-        if fresh.weights.sum() >= 1:
-            raise ValueError(f"its weights sum to {fresh.weights.sum()}")
+        if abs(fresh.weights.sum() - 1) > 1e-6:
+            raise ValueError(f"its weights sum to {fresh.weights.sum()}, not to 1")
         self.__dict__.update(vars(fresh))
 
     def __repr__(self) -> str:
-        if self.weights.sum() < 0.5:
+        if self.weights[-1] > 0.5:
             return "the order says nothing: answers pass as they are"
-        most = int(self.weights.argmax())
+        most = int(self.weights[:-1].argmax())
         trust, length = float(self._trust[most]), 1 / max(self.changes, 1 / self._memory)
         return f"runs of about {float(f'{length:.2g}'):g}, confidence {WORDS.get(trust, f'times {trust:g}')}"
 
