@@ -29,6 +29,7 @@ def figures(repeats: int, samples: int) -> Iterator[Figure]:
     yield from _against_source("resnet20", samples, (3.6, 2.2))
     yield from _latency(repeats)
     yield from _memories(repeats)
+    yield from _wrapping(repeats)
     yield _held()
 
 
@@ -143,6 +144,24 @@ def _memories(repeats: int) -> Iterator[Figure]:
         yield Figure(f"PBRS add, capacity {capacity:,}", middle, low, high, bar, unit="µs")
 
 
+def _wrapping(repeats: int) -> Iterator[Figure]:
+    """What it costs to make a method of a model: time, and bytes beyond those that the model has."""
+    _, model = _models()
+    times = [1e3 * s for s in take_turns({"wrap": lambda: tta.NOTE(model)}, repeats)["wrap"]]
+    low, middle, high = quartiles(times)
+    yield Figure("wrapping a ResNet-18", middle, low, high, 15.0, unit="ms")
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    adapted = sum(t.nbytes for layer in layers for t in (*layer.parameters(), *layer.buffers()))
+    value = _beyond(model, tta.NOTE(model)) / adapted
+    yield Figure("bytes a wrapped ResNet-18 adds ÷ those of its adapted tensors", value, value, value, 3.0)
+
+
+def _beyond(model: nn.Module, method: tta.Method) -> int:
+    """Bytes of the tensors that a method holds and its model does not."""
+    own = {t.untyped_storage().data_ptr() for t in model.state_dict().values()}
+    return sum(size for at, size in _reachable(method).items() if at not in own)
+
+
 def _held() -> Figure:
     """Bytes of the tensors that NOTE keeps after some updates, beyond the model and its 64 samples."""
     _, model = _models()
@@ -150,10 +169,9 @@ def _held() -> Figure:
     method = tta.NOTE(model)
     for _ in range(3):
         method(batch)
-    own = {t.untyped_storage().data_ptr() for t in model.state_dict().values()}
     samples = method.memory.capacity * batch[0].nbytes
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-    held = sum(size for at, size in _reachable(method).items() if at not in own) - samples + gradients
+    held = _beyond(model, method) - samples + gradients
     layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
     moments = 2 * sum(p.nbytes for layer in layers for p in layer.parameters())
     limit = 2 * moments + 1e6
