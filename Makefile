@@ -40,10 +40,10 @@ bench-latency: $(READY)  ## the same for single calls, with updates inside and b
 bench-fleet: $(READY)  ## the same for many streams
 	$(BIN)/python -m benchmarks --fleet --out results/benchmarks/fleet.json
 
-docs: $(READY)  ## the site into site/, warnings as errors, and everything on it run
+docs: $(READY)  ## the site into site/, warnings as errors, and its pages, examples and notebook run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	$(BIN)/python -m pytest -n 2 tests/docs
+	$(BIN)/python -m pytest -n 2 -m slow tests/docs
 
 figures: $(READY)  ## what the docs show: drawings, the README's table, the pages' outputs, the notebook
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

@@ -267,7 +267,6 @@ CIFAR100_INPUT = {"mean": (0.5070, 0.4865, 0.4409), "std": (0.2673, 0.2564, 0.27
     ("name", "weights", "error", "options"),
     [
         ("resnet20", "resnet20_cifar10_akamaster", 8.27, {}),
-        ("resnet32", "resnet32_cifar10_akamaster", 7.37, {}),
         ("resnet20_projection", "resnet20_cifar100_bn_reinserted", 31.17, CIFAR100_INPUT),
     ],
 )
