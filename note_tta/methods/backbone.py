@@ -1,4 +1,4 @@
-"""The caller's model as methods see it: shared, never changed, with a source value for each tensor that adapts."""
+"""The caller's model as methods see it: shared and never changed, with the source value of each adapting tensor."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from .norm import (
 )
 
 SAMPLED_VALUES = 1024
-"""How many values of each tensor enter the fingerprint: enough to tell any two trainings apart."""
+"""Values of each tensor that enter the fingerprint: enough to tell any two trained models apart."""
 
 Tensors = Mapping[str, Tensor]
 Output = str | int | Callable[[Any], Tensor] | None
 
 
 class NonFiniteLogits(Exception):
-    """A batch came out non-finite before anything was learned from it."""
+    """The logits of a batch are not finite. Nothing was learned from it."""
 
 
 class Backbone:
-    """A structural copy of a model: its modules are copied, its frozen tensors are the caller's very tensors.
+    """A structural copy of a model: the modules are copied, the frozen tensors are the caller's own.
 
-    Any number of methods and forks stand on one backbone. What adapts is theirs; the backbone keeps the value
-    that each adapting tensor had at the source, in float32 where the model is narrower.
+    Any number of methods and forks share one backbone. Each has its own adapting tensors; the backbone keeps
+    their source values, in float32 where the model is narrower.
 
     Args:
         model: The caller's model.
@@ -74,11 +74,11 @@ class Backbone:
         self._watch()
 
     def build(self, tensors: Tensors, *, for_learning: bool = False) -> nn.Module:
-        """A module of this structure in eval mode, with `tensors` in the place of the source's.
+        """A module of this structure in eval mode, with `tensors` in place of the source's.
 
         Args:
-            tensors: The adapting tensors, by name; the module holds these very tensors.
-            for_learning: Let no gradient reach a frozen tensor, whatever flags the caller's model has.
+            tensors: The adapting tensors by name; the module holds them, not copies.
+            for_learning: Compute no gradient for frozen tensors, whatever flags the caller's model has.
         """
         instead = {id(self.source[name]): tensor for name, tensor in tensors.items()}
         if for_learning:
@@ -88,11 +88,11 @@ class Backbone:
         return getattr(module, "_orig_mod", module) if for_learning else module
 
     def clone_source(self) -> Tensors:
-        """The adapting tensors with their source values, as tensors of the caller's own."""
+        """A copy of the adapting tensors with their source values."""
         return own_tensors(self.source)
 
     def run(self, module: nn.Module, x: Tensor) -> Tensor:
-        """The logits `[B, K]` of a module of this structure; a shape it does not take is a `ValueError`."""
+        """The logits `[B, K]` of a module of this structure; a shape that it does not take is a `ValueError`."""
         try:
             logits = self._take_output(module(x))
         except torch.OutOfMemoryError:
@@ -110,7 +110,7 @@ class Backbone:
         return logits
 
     def check(self) -> None:
-        """Raise a `ValueError` where a frozen tensor was changed, moved or cast since the method was made."""
+        """Raise a `ValueError` if a frozen tensor was changed, moved or cast since the method was made."""
         if _marks(self._frozen) == self._marked:
             return
         names = {id(tensor): name for name, tensor in _tensors_of(self.module).items()}
@@ -126,7 +126,7 @@ class Backbone:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of up to 1,024 values of each source tensor (about a millisecond for a ResNet-18), once."""
+        """A digest of up to 1,024 values of each tensor, computed once (about a millisecond for a ResNet-18)."""
         if self._fingerprint is None:
             digest = hashlib.sha256()
             for name, tensor in sorted(_tensors_of(self.module).items()):
@@ -138,7 +138,7 @@ class Backbone:
 
     @functools.cached_property
     def layers(self) -> dict[str, str]:
-        """What kind of layer each is that adapts, by name: `IABN2d(alpha=4, correction=0)`."""
+        """The kind of each layer that adapts, by name: `IABN2d(alpha=4, correction=0)`."""
         return describe_layers(self.module, self.source)
 
     @property
@@ -148,7 +148,7 @@ class Backbone:
         return tensors[0].device if tensors else torch.device("cpu")
 
     def to(self, device: torch.device | str) -> Backbone:
-        """The same backbone on another device, with tensors of its own there."""
+        """This backbone on another device, with its own tensors there."""
         if torch.device(device) == self.device:
             return self
         moved = copy.copy(self)
@@ -185,14 +185,14 @@ class Backbone:
 
 
 def structural_copy(model: nn.Module, instead: Mapping[int, Tensor]) -> nn.Module:
-    """Copy the module objects of a model; its tensors stay the same ones, but for those in `instead`.
+    """Copy the module objects of a model and share its tensors, except those in `instead`.
 
     Hooks, tied weights and references between modules are kept as in a deep copy. What is not a module (a
     tensor in a plain attribute, the owner of a hook, a compiled context) is shared.
 
     Args:
         model: Any module.
-        instead: What to put in the place of a tensor, by the tensor's `id`.
+        instead: Replacements of tensors, by the `id` of the tensor that is replaced.
 
     Example:
         >>> model = nn.Linear(2, 2)
@@ -255,19 +255,19 @@ def _sampled_bytes(tensor: Tensor) -> bytes:
 
 
 def _refuse_bound_forwards(model: nn.Module, chosen: Tensors) -> None:
-    """A function put on an object as its forward runs the caller's layers, not the copies."""
+    """Refuse a `forward` that was set on an object: it would run the caller's layers, not the copies."""
     for path, module in model.named_modules():
         inside = any(not path or name.startswith(f"{path}.") for name in chosen)
         compiled = type(module).__module__.startswith("torch._dynamo")
         if inside and not compiled and isinstance(vars(module).get("forward"), FunctionType):
             raise ValueError(
-                f"{path or 'the model'} has a function in the place of its forward, which would run the caller's "
+                f"{path or 'the model'} has a forward that was set on the object, which would run the caller's "
                 "layers: write a subclass with that forward"
             )
 
 
 def refuse_unsuitable(model: nn.Module) -> None:
-    """Refuse what no method can stand on."""
+    """Refuse what no method can adapt."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):

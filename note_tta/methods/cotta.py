@@ -11,9 +11,8 @@ from .batch import BatchMethod
 from .draft import Draft, Value, copy_all
 from .norm import all_parameters
 from .objectives import soft_cross_entropy
-from .random import Randomness
+from .parts import OwnTensors, Randomness
 from .settings import check_count, check_share
-from .tensors import OwnTensors
 
 
 class CoTTA(BatchMethod):

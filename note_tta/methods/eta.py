@@ -13,8 +13,8 @@ from .backbone import Backbone, Output
 from .batch import BatchMethod
 from .draft import Draft
 from .objectives import entropies
+from .parts import Average
 from .settings import check_rate
-from .tensors import Average
 
 
 class ETA(BatchMethod):

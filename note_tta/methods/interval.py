@@ -1,4 +1,4 @@
-"""Methods that answer with running statistics and update every few samples: batch-free by construction."""
+"""Methods that answer with running statistics and learn every few samples, so batch boundaries do not matter."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .reach import Reach
 from .settings import check_count
 
 REJECTED_IN_A_ROW = 3
-"""After so many rejected updates in a row it is warned of."""
+"""Rejected updates in a row after which the method warns."""
 
 
 class Schedule:
-    """Where a stream stands between updates: samples since the last reading, and the update that is pending."""
+    """Where a stream stands between two updates: the samples since the last one, and the update that is pending."""
 
     def __init__(self) -> None:
         self.progress = 0
@@ -38,7 +38,7 @@ class Schedule:
         self.progress, self.pending = 0, None
 
     def state_dict(self) -> dict[str, Any]:
-        """The progress and what the pending update comes to, which is waited for."""
+        """The progress, and the result of the pending update, which is waited for."""
         if self.pending is None:
             return {"progress": self.progress, "pending": None}
         value, _ = self.pending.result()
@@ -57,11 +57,6 @@ class Schedule:
             value = None if pending["value"] is None else Value(**pending["value"])
             self.pending = Pending.of(value, pending["countdown"])
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Schedule:
-        twin = Schedule()
-        twin.load_state_dict(self.state_dict())
-        return twin
-
     def __getstate__(self) -> dict[str, Any]:
         return self.state_dict()
 
@@ -70,22 +65,22 @@ class Schedule:
 
 
 class IntervalMethod(Method):
-    """Answer samples as they come; after every `interval`-th accepted one, learn from a memory of them.
+    """Answer samples as they come, and learn from a memory after every `interval`-th accepted sample.
 
-    Samples between two updates are independent of each other and are computed together, so the boundaries of
-    the caller's batches make no difference. The prediction that is returned is the one the memory stores.
+    Samples between two updates do not depend on each other and are computed together, so the boundaries of
+    the caller's batches make no difference. The memory stores the prediction that was returned.
 
-    A subclass writes `learn`, which works on a draft: what comes of it takes effect as a whole, `delay`
-    accepted samples later, or not at all.
+    A subclass writes `learn`, which works on a draft. The result takes effect as a whole, `delay` accepted
+    samples later, or not at all.
 
     Args:
         model: A model with norm layers.
         adapts: Chooses the tensors that an update may change.
         memory: Where samples wait for the update.
         interval: Accepted samples between two updates.
-        reach: How far beyond what the source had in a channel a sample may lie to be learned from.
-        delay: Accepted samples between reading an update and its effect, during which it is computed.
-        executor: How it is computed meanwhile: "thread".
+        reach: The largest amplitude of a sample that is learned from, in multiples of the source's.
+        delay: Accepted samples between the start of an update and its effect; it is computed meanwhile.
+        executor: Where a delayed update is computed: "thread".
         output: See `Method`.
     """
 
@@ -124,37 +119,37 @@ class IntervalMethod(Method):
 
     @abstractmethod
     def learn(self, draft: Any, x: Tensor, *args: Any, **kwargs: Any) -> None:
-        """One update on `draft` from the samples that `batch` chose. It may run in another thread.
+        """Make one update on `draft`. It may run in another thread.
 
         Args:
             draft: What `make_draft` made, with the value that the update starts from.
-            x: What `batch` chose.
-            *args: What `context` chose.
+            x: The samples that `batch` chose.
+            *args: What `context` returned.
             **kwargs: Nothing.
         """
 
     def make_optimizer(self, learned: list[Tensor]) -> Optimizer:
-        """The optimizer of the adapting parameters; a method without one never calls `draft.step`."""
+        """The optimizer of the adapting parameters. A method without one never calls `draft.step`."""
         return torch.optim.SGD(learned, lr=0.0)
 
     def batch(self) -> Tensor:
-        """What an update looks at, chosen when it is read: all of the memory's samples."""
+        """The samples that an update learns from, chosen when it starts: all of the memory."""
         return self.memory.inputs()
 
     def context(self) -> tuple[Any, ...]:
-        """What else `learn` is given, chosen when the update is read: the samples' ages, a seed."""
+        """Further arguments of `learn`, chosen when the update starts: the samples' ages, a seed."""
         return ()
 
     def changing(self) -> Tensors:
-        """The tensors that an update reads and makes: the model's; a teacher's method adds the student's."""
+        """The tensors that an update changes: the model's. A method with a teacher adds the student's."""
         return self.tensors
 
     def store(self, x: Tensor, label: int, logits: Tensor) -> None:
-        """Take an accepted sample into the memory."""
+        """Put an accepted sample into the memory."""
         self.memory.add(x, label, entropies(logits[None]).item() if self.memory.needs_entropy else None)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Answer samples, learning wherever an interval ends."""
+        """Answer samples, and learn wherever an interval ends."""
         self.check_shape(x)
         answers = []
         while len(x):
@@ -164,37 +159,37 @@ class IntervalMethod(Method):
         return torch.cat(answers)
 
     def check_shape(self, x: Tensor) -> None:
-        """Refuse samples of another shape than the memory's."""
+        """Refuse samples whose shape is not the memory's."""
         held = self.memory.sample_shape
         if held is not None and held != tuple(x.shape[1:]):
             hint = "x[None] is a batch of one" if held == tuple(x.shape) else "a stream keeps one shape"
             raise ValueError(f"the memory holds samples of shape {held}, got {tuple(x.shape[1:])}: {hint}")
 
     def room(self) -> int:
-        """How many samples can be answered together before the next update is read or takes effect."""
+        """How many samples can be answered together before the next update starts or takes effect."""
         room = self.interval - self.schedule.progress
         pending = self.schedule.pending
         return room if pending is None else min(room, pending.countdown)
 
     @property
     def busy(self) -> bool:
-        """Whether an update is being worked out, so that who asks for the state has to wait."""
+        """Whether an update is being computed, so that a call of `state_dict` would wait."""
         return self.schedule.pending is not None and not self.schedule.pending.done
 
     def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits of samples, and for each whether it is near enough to be learned from."""
+        """The logits of samples, and whether each is near enough to the source to be learned from."""
         reach: Reach | None = self.made("reach", self._make_reach)
         if reach is None or math.isinf(self.reach):
             return self.predict(x), torch.ones(len(x), dtype=torch.bool, device=x.device)
         return reach.look(self.predict, x, self.reach)
 
     def receive(self, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
-        """Store and count samples that were answered; read an update, or let one take effect, where it is due.
+        """Store and count samples that were answered. Start an update, or apply one, where it is due.
 
         Args:
             x: At most `room()` samples.
-            logits: What the adapted model answers.
-            near: Whether each is near enough to be learned from.
+            logits: The adapted model's answers.
+            near: Whether each sample is near enough to the source to be learned from.
 
         Returns:
             The answers: `logits`, with NaN in the rows that are not finite.
@@ -222,15 +217,15 @@ class IntervalMethod(Method):
                 self._take_effect()
         if schedule.progress == self.interval:
             schedule.progress = 0
-            self._read_update()
+            self._start_update()
 
-    def _read_update(self) -> None:
+    def _start_update(self) -> None:
         if len(self.memory) == 0:
             self.counters["skipped_updates"] += 1
             return
         x = self.batch().to(self.backbone.device, self.backbone.dtype)
         before = Value(self.changing(), self.descent.moments).clone()
-        job = partial(self._work_out, before, x, self.context(), _autocast_settings(x.device.type))
+        job = partial(self._compute_update, before, x, self.context(), _autocast_settings(x.device.type))
         try:
             self.schedule.pending = self.workshop.start(self, job, self.delay)
         except BaseException:
@@ -239,28 +234,25 @@ class IntervalMethod(Method):
         if self.delay == 0:
             self._take_effect()
 
-    def _work_out(
+    def _compute_update(
         self,
         before: Value,
         x: Tensor,
         context: tuple[Any, ...],
-        autocast: dict[str, Any] | None,
+        autocast: dict[str, Any],
         draft: Any,
         piece_done: Callable[[], None],
     ) -> Value | None:
-        """What an update makes of a value; None where it is not finite."""
+        """The value after an update; None where it is not finite."""
         draft.piece_done = piece_done
-        with (
-            torch.inference_mode(False),
-            torch.autocast(**(autocast or {"device_type": "cpu", "enabled": False})),
-        ):
+        with torch.inference_mode(False), torch.autocast(**autocast):
             draft.load(before)
             self.learn(draft, x, *context)
         value = draft.value()
         return value if value.is_finite() else None
 
     def make_draft(self) -> Any:
-        """What updates are worked out on: a draft, or drafts."""
+        """What updates are computed on: a `Draft`, or `Drafts`."""
         return Draft(self.backbone, self.descent.shapes, self.make_optimizer)
 
     def _take_effect(self) -> None:
@@ -351,7 +343,11 @@ class IntervalMethod(Method):
         self.descent.check(value.moments)
 
 
-def _autocast_settings(device: str) -> dict[str, Any] | None:
-    if not torch.is_autocast_enabled(device):
-        return None
-    return {"device_type": device, "dtype": torch.get_autocast_dtype(device), "cache_enabled": False}
+def _autocast_settings(device: str) -> dict[str, Any]:
+    """What `torch.autocast` is set to in this thread: another thread does not inherit it."""
+    return {
+        "device_type": device,
+        "enabled": torch.is_autocast_enabled(device),
+        "dtype": torch.get_autocast_dtype(device),
+        "cache_enabled": False,
+    }

@@ -1,4 +1,4 @@
-"""What every method is: answers at once, state as a value, the caller's model left alone."""
+"""The base of all methods: it answers at once, holds the state, and leaves the caller's model alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from .backbone import Backbone, NonFiniteLogits, Output, Tensors, own_tensors
 from .draft import copy_all
 from .norm import nothing
 from .packed import Packed, plain
-from .random import Randomness
+from .parts import AnyPart, Parts
 
 COUNTERS = (
     "samples",
@@ -31,29 +31,16 @@ COUNTERS = (
     "skipped_updates",
 )
 BAD_IN_A_ROW = 64
-"""After so many rejected samples in a row, and nothing else, it is warned of."""
-
-
-class Part(Protocol):
-    """What a method is made of besides tensors: it has a state, which is saved, restored and reset."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The part's state: tensors and plain values."""
-
-    def load_state_dict(self, state: dict[str, Any], /) -> Any:
-        """Take over a state; raise a `ValueError` where it does not fit."""
-
-
-AnyPart = TypeVar("AnyPart", bound=Part)
+"""Rejected samples in a row after which the method warns."""
 
 
 class Method(ABC):
     """A model that answers a stream and may learn from it, without labels.
 
     A subclass calls `super().__init__` first, adds its parts with `part`, and writes `forward`. It keeps each
-    keyword of its constructor as an attribute of the same name. Then saving, restoring, resetting, forking,
-    pickling and the screening of bad samples are there already. The caller's model is never changed: the
-    method has a module of its own, `model`, which shares every tensor with it but the adapting ones.
+    keyword of its constructor as an attribute of the same name. Saving, restoring, resetting, forking,
+    pickling and the rejection of bad samples are then inherited. The caller's model is never changed: the
+    method has its own module, `model`, which shares all tensors with it except those that adapt.
 
     Args:
         model: A classifier that maps `[B, ...]` to logits `[B, K]`, or a `Backbone` made of one.
@@ -70,19 +57,19 @@ class Method(ABC):
     uses_order: ClassVar[bool] = False
     """Whether a sample's answer depends on the samples before it in the same batch."""
     needs_norm: ClassVar[str] = ""
-    """What norm layers the model must have: "", "any", "batch"."""
+    """The norm layers that the model must have: "", "any", "batch", "IABN"."""
     needs_images: ClassVar[bool] = False
-    """Whether it works on images only."""
+    """Whether it takes images only."""
     needs_source: ClassVar[bool] = False
     """Whether it needs samples or statistics of the source."""
     passes: ClassVar[str] = "1"
     """Forward passes per sample, and backward passes after a slash."""
     keeps: ClassVar[str] = ""
-    """What a stream keeps in memory."""
+    """What it keeps in memory per stream."""
     licence: ClassVar[str] = ""
-    """Of the code that the authors released; empty where none is known."""
+    """The licence of the authors' code; empty where none is known."""
     trained_with: ClassVar[str] = "bn"
-    """The norm layers of the source model that experiments give it."""
+    """The norm layers of its source model in experiments."""
 
     def __init__(
         self,
@@ -97,8 +84,7 @@ class Method(ABC):
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.paused = False
         self.label = ""
-        self._parts: dict[str, Part] = {}
-        self._at_start: dict[str, dict[str, Any]] = {}
+        self._parts = Parts()
         self._settings_at_start: dict[str, Any] | None = None
         self._rejected_in_a_row = 0
         self._warned: set[str] = set()
@@ -107,20 +93,11 @@ class Method(ABC):
 
     def part(self, name: str, part: AnyPart) -> AnyPart:
         """Add a part, to be saved, restored, reset and forked with the method; returns it."""
-        owner = getattr(part, "owner", None)
-        if owner is not None and owner is not self:
-            raise ValueError(
-                f"this {type(part).__name__} is in use by another method: each method needs its own"
-            )
-        if hasattr(part, "owner"):
-            part.owner = self
-        self._parts[name] = part
-        self._at_start[name] = copy.deepcopy(part.state_dict())
-        return part
+        return self._parts.add(name, part, owner=self)
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
-        """Answer a batch of finite samples, and learn from it after (not while `paused`)."""
+        """Answer a batch of finite samples, then learn from it unless `paused`."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Answer a batch, then learn from it.
@@ -129,13 +106,13 @@ class Method(ABC):
             x: Samples `[B, ...]`, any B; a floating-point tensor on the model's device.
 
         Returns:
-            Logits `[B, K]`, as of before `x` was learned from. A sample that holds NaN or Inf, or whose
-            logits come out non-finite, is answered with NaN and is not learned from.
+            Logits `[B, K]`, computed before the method learns from `x`. A sample that holds NaN or Inf, or
+            whose logits are not finite, is answered with NaN and is not learned from.
 
         Raises:
             TypeError: `x` is not a floating-point tensor.
-            ValueError: The model does not take samples of this shape, or its frozen tensors were changed.
-                Nothing has changed then.
+            ValueError: The model does not take samples of this shape, or somebody changed its frozen
+                tensors. The method's state is as it was.
         """
         with self._lock, torch.inference_mode(False):
             x = self.checked(x)
@@ -146,31 +123,31 @@ class Method(ABC):
 
     @property
     def inner(self) -> Method:
-        """The innermost method: this one; a wrapper has another in it."""
+        """The method inside all wrappers: here, this one."""
         return self
 
     def room(self) -> int:
-        """How many samples can be answered together before something changes; here any number."""
+        """How many samples can be answered together before the state changes: here, any number."""
         return sys.maxsize
 
     @property
     def model(self) -> nn.Module:
-        """The adapted module, in eval mode: to be used, saved or exported. One object for the method's life."""
+        """The adapted module in eval mode, to use, save or export. It is one object for the method's life."""
         with self._lock:
             module: nn.Module = self.made("model", lambda: self.backbone.build(self.tensors))
             return module
 
     def answering_module(self) -> nn.Module:
-        """A module for the method itself to answer with, made at the first call; like `model`, unless written anew."""
+        """Make the module that the method answers with: a twin of `model`, unless a subclass says otherwise."""
         return self.backbone.build(self.tensors)
 
     def predict(self, x: Tensor) -> Tensor:
-        """The answering module's logits without a graph."""
+        """The logits of the answering module, without a graph."""
         with torch.no_grad():
             return self.backbone.run(self.made("answering", self.answering_module), x)
 
     def made(self, name: str, make: Callable[[], Any]) -> Any:
-        """What can be made anew at any time and is no part of the state: modules, drafts."""
+        """A thing that can be made again at any time and is not in the state, such as a module; made once."""
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
@@ -180,8 +157,7 @@ class Method(ABC):
         with self._lock, torch.inference_mode(False):
             self._cancel()
             copy_all(self.tensors, self.backbone.source)
-            for name, part in self._parts.items():
-                part.load_state_dict(copy.deepcopy(self._at_start[name]))
+            self._parts.reset()
             self.counters.update(dict.fromkeys(COUNTERS, 0))
             if self._settings_at_start is not None:
                 self._take_settings(self._settings_at_start)
@@ -200,11 +176,11 @@ class Method(ABC):
         """A second stream from this state on: it shares the backbone and nothing else."""
         with self._lock, torch.inference_mode(False):
             self._finish()
-            shared = (self.backbone, self._at_start, self._settings_at_start)  # none of them ever changes
+            shared = (self.backbone, self._parts.at_start, self._settings_at_start)  # these never change
             return copy.deepcopy(self, {id(thing): thing for thing in shared})
 
     def to(self, device: torch.device | str) -> Method:
-        """Move the method to a device, where it has copies of the frozen tensors too; returns it."""
+        """Move the method, with its own copy of the frozen tensors, to a device; returns it."""
         with self._lock, torch.no_grad():
             self._finish()
             self.backbone = self.backbone.to(device)
@@ -215,34 +191,31 @@ class Method(ABC):
         return self
 
     def snapshot(self) -> dict[str, Any]:
-        """What has been learned so far, to `roll_back` to: the adapting tensors and the parts that learn."""
+        """What was learned so far, for `roll_back`: the adapting tensors and the parts that learn."""
         with self._lock, torch.inference_mode(False):
-            parts = {name: part.state_dict() for name, part in self._learned_parts()}
-            return plain({"model": self.tensors, "parts": parts})  # type: ignore[no-any-return]
+            return plain({"model": self.tensors, "parts": self._parts.learned().states()})  # type: ignore[no-any-return]
 
     def roll_back(self, snapshot: dict[str, Any] | None = None) -> None:
-        """Return to what had been learned at a snapshot; None is the source.
+        """Return to what was learned at a snapshot; None returns to the source.
 
-        What waits to be learned from is thrown away: the memory and an update that is pending. Counters and
-        randomness go on.
+        The memory and a pending update are thrown away. Counters and randomness go on.
         """
         with self._lock, torch.inference_mode(False):
             self._cancel()
             copy_all(self.tensors, self.backbone.source if snapshot is None else snapshot["model"])
-            parts = self._at_start if snapshot is None else snapshot["parts"]
-            for name, part in self._learned_parts():
-                part.load_state_dict(copy.deepcopy(parts[name]))
+            parts = self._parts.at_start if snapshot is None else snapshot["parts"]
+            self._parts.learned().load(copy.deepcopy(parts))
             for part in self._parts.values():
                 if hasattr(part, "clear"):
                     part.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """All that decides what comes next, as tensors and plain values (`weights_only` loading reads it)."""
+        """Everything that decides what comes next, as tensors and plain values (`weights_only` loading works)."""
         with self._lock, torch.inference_mode(False):
             return plain(self.live_state())  # type: ignore[no-any-return]
 
     def live_state(self) -> dict[str, Any]:
-        """The state in the method's very tensors, for who copies or writes it at once."""
+        """The state without copies: the method's own tensors, to be copied or written at once."""
         self._finish()
         return {
             "version": states.VERSION,
@@ -251,18 +224,18 @@ class Method(ABC):
             "fingerprint": self.backbone.fingerprint,
             "layers": self.backbone.layers,
             "model": self.tensors,
-            "parts": {name: part.state_dict() for name, part in self._parts.items()},
+            "parts": self._parts.states(),
             "counters": self.counters,
             "paused": self.paused,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state as the method that saved it would.
+        """Continue from a saved state exactly as the method that saved it.
 
-        The settings are the state's, all of them: `interval`, `lr` and so on are taken over.
+        All settings (`interval`, `lr` and so on) are taken from the state.
 
         Raises:
-            ValueError: The state is of another method, model or newer version. Nothing has changed then.
+            ValueError: The state is of another method or model, or of a newer version. Nothing has changed.
         """
         with self._lock, torch.inference_mode(False):
             states.check(state, self)
@@ -270,7 +243,7 @@ class Method(ABC):
             twin = self.fork()
             try:
                 states.check_finite(state["model"], like=self.backbone.source)
-                states.check_finite(state["parts"], like={k: p.state_dict() for k, p in self._parts.items()})
+                states.check_finite(state["parts"], like=self._parts.states())
                 if state["settings"] != settings:
                     self._check_settings(state["settings"])
                     twin._take_settings(state["settings"])
@@ -280,10 +253,10 @@ class Method(ABC):
             self._cancel()
             if self._settings_at_start is None:
                 self._settings_at_start = settings
-            self._adopt(twin)
+            self.continue_from(twin.live_state())
 
     def continue_from(self, state: dict[str, Any]) -> None:
-        """Take over a `live_state` that was written and read again: it needs no second look and has no other owner."""
+        """Continue from a `live_state` that is known to fit: it is neither checked nor copied."""
         if state["settings"] != self.settings():
             self._take_settings(state["settings"])
         self._load(state)
@@ -293,13 +266,13 @@ class Method(ABC):
         return states.plain_settings(self)
 
     def warn(self, kind: str, message: str) -> None:
-        """Warn once per method for each kind of trouble."""
+        """Warn, once per method and kind of trouble."""
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(f"{self.label}: {message}" if self.label else message, RuntimeWarning, stacklevel=3)
 
     def checked(self, x: Tensor) -> Tensor:
-        """`x` as the model takes it; refused where it is not a batch of floating-point samples."""
+        """`x` in the model's dtype; anything but a batch of floating-point samples is refused."""
         if not isinstance(x, Tensor):
             raise TypeError(f"x must be a tensor, got {type(x).__name__}")
         if not x.is_floating_point():
@@ -315,7 +288,7 @@ class Method(ABC):
         return x.clone() if x.is_inference() else x
 
     def reject(self, count: int, of: int) -> None:
-        """Count samples that were answered with NaN, and say so where there is nothing else for long."""
+        """Count samples that were answered with NaN, and warn if all of the last ones were."""
         self.counters["rejected_samples"] += count
         self._rejected_in_a_row = self._rejected_in_a_row + count if count == of else 0
         if self._rejected_in_a_row >= BAD_IN_A_ROW:
@@ -345,7 +318,8 @@ class Method(ABC):
             answers = self._run(x if usable is None else x[usable])
         except NonFiniteLogits:
             usable = torch.ones(len(x), dtype=torch.bool, device=x.device) if usable is None else usable
-            usable[usable.clone()] = self._finite_alone(x[usable])
+            with torch.no_grad():  # under the running statistics each sample answers for itself
+                usable[usable.clone()] = torch.isfinite(self.backbone.run(self.model, x[usable])).all(dim=1)
             try:
                 answers = self._run(x[usable])
             except NonFiniteLogits:
@@ -359,71 +333,37 @@ class Method(ABC):
         return logits
 
     def _run(self, x: Tensor) -> Tensor:
-        """`forward`; an empty batch, which not every model takes, is answered as no rows of one of zeros."""
+        """`forward`. Not every model takes an empty batch: for it, one sample of zeros is run and its row dropped."""
         if len(x) == 0:
             with torch.no_grad():
                 return self.backbone.run(self.model, x.new_zeros(1, *x.shape[1:]))[:0]
         return self.forward(x).detach()
 
-    def _finite_alone(self, x: Tensor) -> Tensor:
-        """Which samples have finite logits by themselves, under the running statistics."""
-        if len(x) == 0:
-            return torch.ones(0, dtype=torch.bool, device=x.device)
-        with torch.no_grad():
-            return torch.isfinite(self.backbone.run(self.model, x)).all(dim=1)
-
     def all_finite(self, logits: Tensor) -> Tensor:
-        """`logits`, or `NonFiniteLogits` where any of them is not finite: then the bad rows are left out."""
+        """Return `logits` if all are finite. Otherwise the base leaves the bad samples out and asks again."""
         if not torch.isfinite(logits).all():
             raise NonFiniteLogits
         return logits
 
     def _finish(self) -> None:  # noqa: B027
-        """Wait for what is being computed; for methods that compute beside the calls."""
+        """Wait for an update that is being computed; for methods that compute beside the calls."""
 
     def _cancel(self) -> None:  # noqa: B027
-        """Give up what is being computed; for methods that compute beside the calls."""
-
-    def _learned_parts(self) -> list[tuple[str, Part]]:
-        """The parts that go back with the tensors: neither what can be cleared nor randomness."""
-        return [
-            (name, part)
-            for name, part in self._parts.items()
-            if not hasattr(part, "clear") and not isinstance(part, Randomness)
-        ]
+        """Give up an update that is being computed; for methods that compute beside the calls."""
 
     def _load(self, state: dict[str, Any]) -> None:
-        """Take over a checked state that nobody else has; may fail half-way, so it is called on a fork."""
+        """Take over a state and its tensors. It may fail half-way, so `load_state_dict` calls it on a fork."""
         copy_all(self.tensors, state["model"])
-        for name, part in self._parts.items():
-            part.load_state_dict(state["parts"][name])
+        self._parts.load(state["parts"])
         self.counters.update({name: int(state["counters"][name]) for name in COUNTERS})
         self.paused = bool(state["paused"])
 
-    def _adopt(self, twin: Method) -> None:
-        """Become `twin`, but for what belongs to this object: its tensors, modules and parts stay the same."""
-        copy_all(self.tensors, twin.tensors)
-        for name, part in self._parts.items():
-            part.load_state_dict(twin._parts[name].state_dict())
-        kept = {"tensors", "_parts", "_at_start", "_lock", "_made", "_settings_at_start", "counters"}
-        kept |= {"label", "workshop", "_warned"}
-        parts = {id(part) for part in twin._parts.values()}
-        for name, value in vars(twin).items():
-            if name not in kept and id(value) not in parts:
-                setattr(self, name, value)
-        self.counters.update(twin.counters)
-
     def _check_settings(self, settings: dict[str, Any]) -> None:
-        """Refuse settings that the constructor refuses."""
-        names = inspect.signature(type(self)).parameters
-        others = {
-            name: getattr(self, name)
-            for name in names
-            if name not in ("model", "memory") and name not in settings
-        }
+        """Refuse settings that the constructor would refuse."""
+        keywords = inspect.signature(type(self)).parameters.keys() - {"model", "memory"}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            type(self)(self.backbone, **(others | settings))
+            type(self)(self.backbone, **({name: getattr(self, name) for name in keywords} | settings))
 
     def _take_settings(self, settings: dict[str, Any]) -> None:
         for name, value in settings.items():
@@ -441,7 +381,7 @@ class Method(ABC):
 
 
 def finite_rows(x: Tensor) -> Tensor | None:
-    """Which samples hold finite values only; None where all do, found in one pass."""
+    """Which samples hold only finite values; None where all do, which takes one pass."""
     if x.numel() == 0 or torch.isfinite(x.abs().amax()):
         return None
     return torch.isfinite(x).flatten(1).all(dim=1)

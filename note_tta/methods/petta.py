@@ -16,11 +16,11 @@ from .draft import Draft
 from .drafts import Drafts, prefixed
 from .features import Listener, find_classifier
 from .objectives import soft_cross_entropies
+from .parts import OwnTensors
 from .robust_norm import use_robust_statistics
 from .rotta import RoTTA, follow
 from .settings import check_rate
 from .source_statistics import Source, class_features, statistics_of
-from .tensors import OwnTensors
 
 PROTOTYPE_RATE = 0.05
 """How far a prototype moves towards the features of an interval."""

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from .backbone import Backbone, Output
 from .eta import ETA
+from .parts import Count
 from .settings import check_count
-from .tensors import Count
 
 
 class RDumb(ETA):

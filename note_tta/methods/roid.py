@@ -14,9 +14,8 @@ from .batch import BatchMethod
 from .draft import Draft
 from .images import check_images, refuse_other_models
 from .objectives import entropies, soft_cross_entropies, soft_likelihood_ratios
-from .random import Randomness
+from .parts import Average, Randomness
 from .settings import check_rate, check_share
-from .tensors import Average
 
 
 class ROID(BatchMethod):

@@ -18,10 +18,9 @@ from .images import check_images, refuse_other_models
 from .interval import IntervalMethod
 from .norm import norm_tensors
 from .objectives import soft_cross_entropies
-from .random import Randomness
+from .parts import OwnTensors, Randomness
 from .robust_norm import use_robust_statistics
 from .settings import check_rate, check_share
-from .tensors import OwnTensors
 
 
 class RoTTA(IntervalMethod):

@@ -10,10 +10,10 @@ from .backbone import Backbone, Output
 from .batch import BatchMethod
 from .draft import Draft
 from .objectives import entropies
+from .parts import Average, Count
 from .selection import AffineOutside, Skip, last_layers, skipped
 from .settings import check_rate, check_share
 from .sharpness import uphill
-from .tensors import Average, Count
 
 
 class SAR(BatchMethod):

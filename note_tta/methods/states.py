@@ -1,4 +1,4 @@
-"""States looked at before they are taken over: another model's, a damaged or a crafted one must not come in."""
+"""Checks of saved states: one of another model, a damaged one or a forged one is refused before anything changes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ if TYPE_CHECKING:
 Moments = Mapping[int, Mapping[str, Any]]
 
 VERSION = 2
-"""The format of states. Every version since 2, which came with 0.2, is read."""
+"""The format of states. Every version since 2 (release 0.2) can be read."""
 
 KEYS = ("version", "method", "settings", "fingerprint", "layers", "model", "parts", "counters", "paused")
 WRAPPER_KEYS = ("version", "method", "settings", "fingerprint", "model", "parts", "inner")
-
-
 NOT_SETTINGS = ("model", "method", "output", "executor", "source", "on_event")
-"""Keywords that say how a method is attached or computed, not what it does: a state says nothing of them."""
+"""Keywords that say how a method is attached or computed, not what it does. They are not in a state."""
 
 
 def plain_settings(thing: object) -> dict[str, Any]:
-    """The keywords of an object's constructor with the plain values that it keeps under the same names."""
+    """The plain values that an object keeps under the names of its constructor's keywords."""
     names = _keywords(type(thing))  # type: ignore[arg-type]
     values = {
         name: getattr(thing, name) for name in names if name not in NOT_SETTINGS and hasattr(thing, name)
@@ -44,21 +42,16 @@ def _keywords(kind: type) -> tuple[str, ...]:
 
 
 def check(state: Any, method: Method) -> None:
-    """Refuse a state that is not of this method on this model; the message names what differs."""
+    """Refuse a state that is not of this method on this model. The message names the difference."""
     own = type(method).__name__
     if isinstance(state, dict) and "progress" in state and "version" not in state:
         raise ValueError(
             f"this state of {state.get('method')} was saved by version 0.1, which did not say what model it "
             "belongs to: let the method start anew and save it again"
         )
-    if isinstance(state, dict) and "version" in state and state.get("method", own) != own:
-        raise ValueError(f"the state is of {state['method']!s:.60}, this method is {own}")
-    if not isinstance(state, dict) or not state.keys() >= set(KEYS):
-        raise ValueError(f"not a state of {own}: expected a dict made by its state_dict()")
-    _check_version(state["version"])
-    here = method.backbone
-    _check_layers(state["layers"], here.layers)
-    _check_fingerprint(state["fingerprint"], here.fingerprint)
+    _check_kind(state, own, KEYS)
+    _check_layers(state["layers"], method.backbone.layers)
+    _check_fingerprint(state["fingerprint"], method.backbone.fingerprint)
     for what, keys in (("model", method.tensors), ("parts", method._parts), ("counters", method.counters)):
         if not isinstance(state[what], dict) or state[what].keys() != keys.keys():
             raise ValueError(f"the state's {what} does not fit: expected the keys {sorted(keys)[:6]}…")
@@ -72,14 +65,10 @@ def check(state: Any, method: Method) -> None:
 
 
 def check_wrapper(state: Any, wrapper: Wrapper) -> None:
-    """Refuse a state that is not of this wrapper; the inner state is looked at by the inner method."""
+    """Refuse a state that is not of this wrapper. The inner method checks the inner state."""
     own = type(wrapper).__name__
-    if not isinstance(state, dict) or not state.keys() >= set(WRAPPER_KEYS):
-        raise ValueError(f"not a state of {own}: expected a dict made by its state_dict()")
-    _check_version(state["version"])
-    if state["method"] != own:
-        raise ValueError(f"the state is of {state['method']!s:.60}, this method is {own}")
-    _check_fingerprint(state.get("fingerprint"), wrapper.backbone.fingerprint)
+    _check_kind(state, own, WRAPPER_KEYS)
+    _check_fingerprint(state["fingerprint"], wrapper.backbone.fingerprint)
     if not isinstance(state["parts"], dict) or state["parts"].keys() != wrapper._parts.keys():
         raise ValueError(f"the state's parts does not fit: expected the keys {sorted(wrapper._parts)[:6]}…")
     if not isinstance(state["inner"], dict) or state["inner"].get("fingerprint") != state["fingerprint"]:
@@ -88,11 +77,11 @@ def check_wrapper(state: Any, wrapper: Wrapper) -> None:
 
 
 def check_finite(state: Any, like: Any) -> None:
-    """Refuse tensors that are not finite, or that claim more memory than stands behind them.
+    """Refuse tensors that are not finite, or whose shape claims more values than they store.
 
     Args:
         state: Tensors in any nesting of dicts and lists.
-        like: A state that is known to be good: where it is infinite (a model's mask), the other may be too.
+        like: A state that is known to be good. A tensor that holds infinities there (a mask) may hold them here.
     """
     if isinstance(state, dict):
         for key, value in state.items():
@@ -142,7 +131,13 @@ def tensors_in(state: Any) -> Iterator[Tensor]:
             yield from tensors_in(value)
 
 
-def _check_version(version: Any) -> None:
+def _check_kind(state: Any, own: str, keys: tuple[str, ...]) -> None:
+    """Refuse what is no state, or a state of another method or of a newer format."""
+    if isinstance(state, dict) and "version" in state and state.get("method", own) != own:
+        raise ValueError(f"the state is of {state['method']!s:.60}, this method is {own}")
+    if not isinstance(state, dict) or not state.keys() >= set(keys):
+        raise ValueError(f"not a state of {own}: expected a dict made by its state_dict()")
+    version = state["version"]
     if type(version) is not int or version > VERSION:
         raise ValueError(
             f"the state has format version {version!r:.40}, this library reads up to {VERSION}: update note-tta"

@@ -10,7 +10,7 @@ from .backbone import Backbone, Output, refuse_unsuitable, structural_copy
 from .draft import Draft, Value, copy_all
 from .method import Method
 from .norm import components as components_of
-from .random import Randomness
+from .parts import Randomness
 from .settings import check_count, check_share
 
 

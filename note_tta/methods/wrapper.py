@@ -1,4 +1,4 @@
-"""What goes around a method and is a method itself: the temporal filter, the watch."""
+"""Methods around other methods: the base of the temporal filter and the watch."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import threading
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from . import states
-from .backbone import Backbone
-from .method import AnyPart, Method, Part, finite_rows
+from .method import Method, finite_rows
 from .packed import plain
+from .parts import AnyPart, Parts
 
 
 class Wrapper:
     """A method around another one: it sees samples and answers, and may change the answers.
 
-    A subclass calls `super().__init__` first, adds its parts with `part`, and writes `after`. `model`,
-    `memory` and `counters` are the inner method's; `reset`, `fork`, `pause`, `resume` and the state reach
-    both.
+    A subclass calls `super().__init__` first, adds its parts with `part`, and writes `after`. The state,
+    `reset` and `fork` cover both; all else (`model`, `memory`, `counters`, `pause`, ...) is the inner method's.
 
     Args:
         method: Any method, wrapped or not.
@@ -33,19 +32,16 @@ class Wrapper:
         if not isinstance(method, Method):
             raise TypeError(f"method must be a method such as tta.NOTE(model), got {type(method).__name__}")
         self.method = method
-        self._parts: dict[str, Part] = {}
-        self._at_start: dict[str, dict[str, Any]] = {}
+        self._parts = Parts()
         self._lock = threading.RLock()
 
     def after(self, x: Tensor, logits: Tensor) -> Tensor:
-        """Answers to samples that the inner method has answered with `logits`, NaN where it refused them."""
+        """The answers to `x`, which the inner method answered with `logits` (NaN in rejected rows)."""
         raise TypeError(f"{type(self).__name__} must write after")
 
     def part(self, name: str, part: AnyPart) -> AnyPart:
         """Add a part, to be saved, restored, reset and forked with the method; returns it."""
-        self._parts[name] = part
-        self._at_start[name] = copy.deepcopy(part.state_dict())
-        return part
+        return self._parts.add(name, part, owner=self)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Answer a batch, then learn from it; see `Method`."""
@@ -63,48 +59,9 @@ class Wrapper:
                 start = end
             return torch.cat(answers)
 
-    def room(self) -> int:
-        """How many good samples can be answered together before something changes."""
-        return self.method.room()
-
     def receive(self, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
         """Take samples that were answered elsewhere; see `IntervalMethod`."""
         return self.after(x, self.method.receive(x, logits, near))  # type: ignore[attr-defined]
-
-    @property
-    def inner(self) -> Method:
-        """The innermost method."""
-        return self.method.inner
-
-    @property
-    def model(self) -> nn.Module:
-        """The adapted module."""
-        return self.method.model
-
-    @property
-    def memory(self) -> Any:
-        """The inner method's memory."""
-        return self.method.memory  # type: ignore[attr-defined]
-
-    @property
-    def counters(self) -> dict[str, int]:
-        """The inner method's counters."""
-        return self.method.counters
-
-    @property
-    def backbone(self) -> Backbone:
-        """The model as the inner method sees it."""
-        return self.method.backbone
-
-    @property
-    def batch_free(self) -> bool:
-        """Whether batch boundaries make no difference."""
-        return self.method.batch_free
-
-    @property
-    def paused(self) -> bool:
-        """Whether samples are answered and counted only."""
-        return self.method.paused
 
     def pause(self) -> None:
         """From now on answer and count samples, but learn and store nothing."""
@@ -118,13 +75,13 @@ class Wrapper:
         """Return to exactly the state at construction."""
         with self._lock:
             self.method.reset()
-            for name, part in self._parts.items():
-                part.load_state_dict(copy.deepcopy(self._at_start[name]))
+            self._parts.reset()
 
     def fork(self) -> Wrapper:
         """A second stream from this state on: it shares the backbone and nothing else."""
         with self._lock:
-            memo: dict[int, Any] = {id(self.method): self.method.fork(), id(self._at_start): self._at_start}
+            at_start = self._parts.at_start
+            memo: dict[int, Any] = {id(self.method): self.method.fork(), id(at_start): at_start}
             return copy.deepcopy(self, memo)
 
     def to(self, device: torch.device | str) -> Wrapper:
@@ -138,7 +95,7 @@ class Wrapper:
             return plain(self.live_state())  # type: ignore[no-any-return]
 
     def live_state(self) -> dict[str, Any]:
-        """The state in the method's very tensors, for who copies or writes it at once."""
+        """The state without copies: the method's own tensors, to be copied or written at once."""
         inner = self.method.live_state()
         return {
             "version": states.VERSION,
@@ -146,13 +103,13 @@ class Wrapper:
             "settings": self.settings(),
             "fingerprint": inner["fingerprint"],
             "model": inner["model"],
-            "parts": {name: part.state_dict() for name, part in self._parts.items()},
+            "parts": self._parts.states(),
             "counters": inner["counters"],
             "inner": {key: value for key, value in inner.items() if key != "model"},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state as the method that saved it would; refused as a whole or taken as a whole."""
+        """Continue from a saved state. A state that does not fit is refused and nothing has changed."""
         with self._lock:
             states.check_wrapper(state, self)
             twin = self.fork()
@@ -160,23 +117,20 @@ class Wrapper:
                 states.check_finite(state["parts"], like=None)
                 for name, value in state["settings"].items():
                     setattr(twin, name, value)
-                for name, part in twin._parts.items():
-                    part.load_state_dict(copy.deepcopy(state["parts"][name]))
+                twin._parts.load(copy.deepcopy(state["parts"]))
             except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
                 raise ValueError(f"not a state of {type(self).__name__}: {error}") from error
             self.method.load_state_dict({**state["inner"], "model": state["model"]})
-            for name, part in self._parts.items():
-                part.load_state_dict(twin._parts[name].state_dict())
+            self._parts.load(twin._parts.states())
             for name in state["settings"]:
                 setattr(self, name, getattr(twin, name))
 
     def continue_from(self, state: dict[str, Any]) -> None:
-        """Take over a `live_state` that was written and read again; see `Method`."""
+        """Continue from a `live_state` without checks; see `Method`."""
         self.method.continue_from({**state["inner"], "model": state["model"]})
         for name, value in state["settings"].items():
             setattr(self, name, value)
-        for name, part in self._parts.items():
-            part.load_state_dict(state["parts"][name])
+        self._parts.load(state["parts"])
 
     def settings(self) -> dict[str, Any]:
         """The plain values that the wrapper was made with, by keyword."""

@@ -378,6 +378,7 @@ def test_a_states_settings_are_taken_over_all_of_them():
     saver = make("note", interval=16, lr=1e-2, momentum=0.2, learn_from=8, delay=3)
     saver(images(50))
     taker = make("note")
+    taker(images(64, seed=5))  # it has learned by its own settings before
     taker.load_state_dict(saver.state_dict())
     assert taker.settings() == saver.settings()
     assert torch.equal(taker(images(70, seed=2)), saver(images(70, seed=2)))
