@@ -1,4 +1,4 @@
-"""The random views of images that methods look at: colour, geometry, blur and noise on tensors."""
+"""Random views of images for CoTTA, RoTTA, PeTTA and ROID: colour, geometry, blur and noise on tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def random_view(x: Tensor, generator: torch.Generator, *, mirrored: bool = False
     Args:
         x: Images `[B, C, H, W]`.
         generator: Source of randomness, on the CPU.
-        mirrored: As ROID has it: beyond the edges the image is mirrored, and there is neither blur nor noise.
+        mirrored: ROID's views: the image is mirrored beyond its edges, and there is neither blur nor noise.
             CoTTA, RoTTA and PeTTA extend the edges.
 
     Returns:
@@ -73,7 +73,7 @@ def _blend(x: Tensor, other: Tensor, factor: float) -> Tensor:
 
 
 def _turn_hue(x: Tensor, turn: float) -> Tensor:
-    """Turn the hue by a share of the full circle, saturation and value kept."""
+    """Turn the hue by a share of the full circle; saturation and value stay."""
     value, low = x.amax(dim=1), x.amin(dim=1)
     chroma = value - low
     red, green, blue = x.unbind(dim=1)
@@ -93,10 +93,10 @@ def _turn_hue(x: Tensor, turn: float) -> Tensor:
 def _move(
     x: Tensor, *, angle: float, shift: tuple[float, float], scale: float, margin: int, mirrored: bool
 ) -> Tensor:
-    """Rotate, shift and zoom about the centre; `margin` more pixels come out on each side.
+    """Rotate, shift and zoom about the centre; the result has `margin` more pixels on each side.
 
-    What lies beyond the edges is the edge extended, or the image mirrored. The shift is a share of the image
-    padded to twice its side, as the methods pad it.
+    Beyond the edges the image is extended or mirrored. The shift is a share of the image padded to twice its
+    side, as the methods pad it.
     """
     height, width = x.shape[-2:]
     rows = torch.arange(-margin, height + margin, dtype=x.dtype, device=x.device) - (height - 1) / 2
@@ -118,7 +118,7 @@ def _move(
 
 
 def _blur(x: Tensor, sigma: float) -> Tensor:
-    """Gaussian blur that eats the margin of its own half width."""
+    """Gaussian blur, which removes a margin of half its width."""
     taps = torch.arange(_BLUR, dtype=x.dtype, device=x.device) - _BLUR // 2
     kernel = torch.softmax(-(taps**2) / (2 * sigma**2), dim=0)
     channels = x.shape[1]

@@ -15,10 +15,10 @@ from .settings import check_rate
 
 
 class BatchMethod(Method):
-    """One pass per batch: its logits are the answer, and `objective` on them makes one optimizer step.
+    """One pass per batch: its logits are the answer, and one optimizer step lowers `objective` of them.
 
     BatchNorm layers normalise with the batch's statistics, so `model(x)`, which uses the running ones,
-    answers differently. Layers of other kinds run as they are.
+    answers differently. Other layers run as they are.
 
     Args:
         model: A model with norm layers.
@@ -50,7 +50,7 @@ class BatchMethod(Method):
         self.descent = self.part("optimizer", Descent(self.make_optimizer, learned))
 
     def objective(self, logits: Tensor) -> Tensor:
-        """What one step makes smaller, from logits `[B, K]`."""
+        """The loss of logits `[B, K]`, which one step lowers."""
         raise TypeError(f"{type(self).__name__} must write objective or learn")
 
     def make_optimizer(self, learned: list[Tensor]) -> Optimizer:
@@ -60,7 +60,7 @@ class BatchMethod(Method):
         )
 
     def make_draft(self) -> Draft:
-        """What updates are worked out on."""
+        """What updates are computed on."""
 
         def prepare(module: nn.Module) -> nn.Module:
             return move_components(use_batch_statistics(module))
@@ -85,16 +85,16 @@ class BatchMethod(Method):
         return self.answer(logits.detach())
 
     def answer(self, logits: Tensor) -> Tensor:
-        """What is returned for a batch whose logits these are."""
+        """What is returned for a batch with these logits."""
         return logits
 
     def learn(self, draft: Draft, x: Tensor, logits: Tensor) -> bool:
-        """One update on `draft`, which made `logits` of `x`; returns whether there was anything to learn from."""
+        """Make one update on `draft`, which computed `logits` from `x`. Returns False if it was skipped."""
         draft.step(self.objective(logits))
         return True
 
     def take_over(self, draft: Draft) -> bool:
-        """Let what was worked out take effect, or count it as rejected where it is not finite."""
+        """Let an update take effect, or count it as rejected if it is not finite."""
         value = draft.value()
         if not value.is_finite():
             self.counters["rejected_updates"] += 1
@@ -105,6 +105,6 @@ class BatchMethod(Method):
         return True
 
     def go_back(self) -> None:
-        """Take the source's weights and an optimizer that remembers nothing; counters go on."""
+        """Return to the source's weights and a fresh optimizer; counters go on."""
         copy_all(self.tensors, self.backbone.source)
         self.descent.moments = {}

@@ -1,4 +1,4 @@
-"""BN Stats: the statistics of the test batch in the place of the source's."""
+"""BN Stats: the statistics of the test batch in place of the source's."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .norm import nothing, running_statistics, use_batch_statistics
 class BNStats(Method):
     """Normalise each batch with its own statistics; nothing is learned.
 
-    Strong on large, class-balanced batches. On a correlated stream the batch's statistics carry the classes
-    that happen to be in it, and are normalised away with the drift. `model(x)` uses the running statistics
-    and answers differently.
+    Strong on large, class-balanced batches. On a correlated stream a batch holds few classes, and
+    normalisation removes what tells them apart together with the drift. `model(x)` uses the running
+    statistics and answers differently.
     """
 
     title = "BN Stats"

@@ -18,16 +18,16 @@ from .settings import check_count, check_share
 class CoTTA(BatchMethod):
     """Continual Test-Time Adaptation.
 
-    The teacher's output is the answer; where the source model is unsure of a batch it is the mean over
-    `augmentations` random views. The student takes one Adam step on all parameters towards it, the teacher
+    The teacher's output is the answer; if the source model is unsure of a batch, it is the mean over
+    `augmentations` random views. The student takes one Adam step towards it on all parameters, the teacher
     follows as a moving average, and a few of the student's weights return to the source's. All three
     normalise with the statistics of the batch. `model` is the teacher.
 
     Args:
         model: A model.
         lr: Adam's learning rate.
-        p_th: Look at random views where the source model's mean confidence is below this.
-        augmentations: How many views. Only images have views: other inputs are taken as they are.
+        p_th: Use random views if the source model's mean confidence is below this.
+        augmentations: The number of views. Only images have views; other inputs are used as they are.
         ema: How much of the teacher stays at a step.
         restore: The probability with which a weight returns to its source value at a step.
         generator: Source of randomness; None is a new generator with torch's default seed.

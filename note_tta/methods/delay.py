@@ -1,7 +1,7 @@
-"""Updates that take effect later than they are read, and are computed meanwhile.
+"""Updates that are computed beside the calls and take effect some samples later.
 
-Timing changes nothing but time: when an update takes effect is counted in samples, and what it comes to
-does not depend on when it is computed.
+When an update takes effect is counted in samples, and its result does not depend on when it is computed. So
+timing never changes an answer.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ NICENESS = 10
 """The scheduling priority of threads that compute updates, where 0 is usual and 19 the lowest."""
 
 Work = Callable[[Callable[[], None]], Value | None]
-"""Works an update out, and calls the function it is given after each piece of the work; None is a non-finite one."""
+"""Computes an update, calling its argument after each piece of the work; returns None if it is not finite."""
 Job = Callable[[Draft, Callable[[], None]], Value | None]
-"""The same, on a draft that is given to it."""
+"""The same, on a draft."""
 
 
 class Cancelled(Exception):
-    """Raised inside an update that nobody waits for any more, so that its thread ends."""
+    """Raised inside an update that is no longer wanted, to end its thread."""
 
 
 class Pending:
-    """An update that was read and has not taken effect.
+    """An update that was started and has not taken effect.
 
     Args:
-        work: Works the update out.
+        work: Computes the update.
         countdown: Accepted samples until it takes effect.
-        executor: "thread" computes it beside the calls; None at once.
-        pieces: How many pieces the work has, as far as it is known.
+        executor: "thread" computes it beside the calls; None computes it at once.
+        pieces: The number of pieces of the work; 0 if it is not known.
     """
 
     def __init__(self, work: Work, countdown: int, executor: str | None, pieces: int = 0) -> None:
@@ -65,17 +65,17 @@ class Pending:
         return Pending(lambda _: value, countdown, None)
 
     def result(self) -> tuple[Value | None, float]:
-        """What the update came to, and the seconds waited for it."""
+        """The update's result, and the seconds that this call waited for it."""
         waited = 0.0 if self.done else self._wait(lambda: self.done)
         if self._error is not None:
             raise self._error
         return self._value, waited
 
     def keep_up(self) -> float:
-        """Wait until as large a share of the work is done as of the samples has come; the seconds waited.
+        """Wait until the share of the work that is done equals the share of the samples; returns the seconds.
 
-        A caller that never pauses is faster than the update. So each call waits a little, instead of the last
-        one for all that is left.
+        A caller that never pauses is faster than the update. This way each call waits a little; otherwise the
+        last one would wait for all that is left.
         """
         if self.done or not self._pieces:
             return 0.0
@@ -115,7 +115,7 @@ class Pending:
 
 
 def run_behind(work: Callable[[], None]) -> None:
-    """Work in this thread with what time the callers' threads leave. Linux schedules threads; elsewhere as usual."""
+    """Work in this thread at low priority, so that the callers' threads go first (on Linux; elsewhere as usual)."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):
@@ -125,20 +125,20 @@ def run_behind(work: Callable[[], None]) -> None:
 
 
 class Workshop:
-    """Where a method's updates are worked out: on a draft of its own."""
+    """Where a method's updates are computed: on one draft, which is made at the first update."""
 
     def __init__(self) -> None:
         self.draft: Draft | None = None
 
     def start(self, method: IntervalMethod, job: Job, countdown: int) -> Pending:
-        """Work an update out: now where it takes effect at once, else as the method's `executor` says."""
+        """Start an update: at once without a delay, otherwise on the method's `executor`."""
         if self.draft is None:
             self.draft = method.make_draft()
         executor = method.executor if countdown else None
         return Pending(partial(job, self.draft), countdown, executor, self.draft.pieces)
 
     def clear(self) -> None:
-        """Take another draft from now on: a thread may be at work on this one, or settings have changed."""
+        """Use a new draft from now on, since a thread may still use the old one or settings have changed."""
         self.draft = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Workshop:

@@ -1,4 +1,4 @@
-"""An update worked out on a copy: what it comes to is a value, taken over as a whole or thrown away."""
+"""An update is computed on a draft, a copy. Its result is one value, which takes effect as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .packed import Layout, Packed
 from .states import Moments
 
 HALF_PRECISION_SCALE = 1024.0
-"""Losses are multiplied by this where activations are float16, whose smallest gradients would be lost."""
+"""The loss scale for float16 activations, which would lose the smallest gradients."""
 
 
 class Value(NamedTuple):
-    """What an update reads and makes: the adapting tensors and the optimizer's memory of past steps."""
+    """What an update starts from and results in: the adapting tensors and the optimizer's moments."""
 
     tensors: Mapping[str, Tensor]
     moments: Moments
 
     def clone(self, tensors: Layout | None = None, moments: Layout | None = None) -> Value:
-        """The same value in buffers of its own, with these layouts where they fit."""
+        """A copy in new buffers, with these layouts where they fit."""
         return Value(Packed.of(self.tensors, tensors), Packed.of(self.moments, moments))
 
     def is_finite(self) -> bool:
@@ -38,11 +38,11 @@ class Value(NamedTuple):
 
 
 class Descent:
-    """An optimizer's memory of past steps, apart from the tensors that it steps on: a part of a method.
+    """An optimizer's moments, apart from the tensors that it updates; a part of a method.
 
     Args:
-        make: Makes the optimizer over a list of tensors.
-        learned: The tensors it steps on, by name.
+        make: Makes the optimizer of a list of tensors.
+        learned: The tensors that it updates, by name.
     """
 
     def __init__(
@@ -53,22 +53,22 @@ class Descent:
         self.moments: Moments = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The memory, by the position of the tensor; an update puts another in its place and leaves it as it is."""
+        """The moments by the position of the tensor. An update replaces them and never changes them in place."""
         return {"moments": self.moments}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a memory that this optimizer could have made itself."""
+        """Take over moments that this optimizer could have made itself."""
         moments = state["moments"]
         self.check(moments)
         self.moments = moments if isinstance(moments, Packed) else Packed.of(moments)
 
     def check(self, moments: Any) -> None:
-        """Refuse a memory that would make the next step fail."""
-        if not isinstance(moments, Packed):  # packed ones were made by an update, or looked at before
+        """Refuse moments that would make the next step fail."""
+        if not isinstance(moments, Packed):  # packed ones come from an update or were checked before
             states.check_moments(moments, self._after_a_step() if moments else {})
 
     def _after_a_step(self) -> Moments:
-        """What the optimizer remembers after a step, whatever optimizer it is."""
+        """The moments of a fresh optimizer after one step; this works for any optimizer."""
         tensors = [nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape, dtype in self.shapes.values()]
         optimizer = self.make(tensors)  # type: ignore[arg-type]
         for tensor in tensors:
@@ -77,19 +77,19 @@ class Descent:
         return {index: dict(optimizer.state[tensor]) for index, tensor in enumerate(tensors)}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Descent:
-        twin = copy.copy(self)  # the shapes are shared: they never change
+        twin = copy.copy(self)  # shapes never change and are shared
         twin.make = copy.deepcopy(self.make, memo)
         return twin
 
 
 class Draft:
-    """A module with tensors of its own to learn on, and an optimizer over some of them.
+    """A module with its own adapting tensors to learn on, and an optimizer of some of them.
 
     Args:
         backbone: The structure, the frozen tensors and the source values.
-        learns: The names of the tensors that gradients reach; None is none of them.
+        learns: The names of the tensors that need gradients.
         optimizer: Makes the optimizer of these tensors.
-        prepare: What to change in the module before its first pass, such as `use_batch_statistics`.
+        prepare: Changes the module before its first pass, such as `use_batch_statistics`.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Draft:
         self._layouts: tuple[Layout | None, Layout | None] = (None, None)
 
     def load(self, value: Value) -> None:
-        """Start from a value, of which nothing is changed."""
+        """Start from a value, which stays as it is."""
         copy_all(self.tensors, value.tensors)
         if isinstance(value.tensors, Packed) and isinstance(value.moments, Packed):
             self._layouts = value.tensors.layout, value.moments.layout
@@ -132,13 +132,13 @@ class Draft:
                 }
 
     def value(self) -> Value:
-        """What was worked out, in buffers of its own."""
+        """The result, in new buffers."""
         value = Value(self.tensors, self.moments()).clone(*self._layouts)
         self._layouts = value.tensors.layout, value.moments.layout  # type: ignore[attr-defined]
         return value
 
     def moments(self) -> Moments:
-        """The optimizer's memory of past steps, by the position of the tensor."""
+        """The optimizer's moments, by the position of the tensor."""
         if self.optimizer is None:
             return {}
         state = self.optimizer.state
@@ -149,8 +149,8 @@ class Draft:
 
         Args:
             x: Samples `[B, ...]`.
-            momentum: Normalise with the batch's statistics and move the running ones by this; None normalises
-                with the running statistics and leaves them alone.
+            momentum: Normalise with the batch's statistics and move the running ones by this. None normalises
+                with the running statistics and does not move them.
         """
         if momentum is None:
             hold_statistics(self.layers)
@@ -160,7 +160,7 @@ class Draft:
             return self.backbone.run(self.module, x)
 
     def _after_layer(self, layer: nn.Module, inputs: Any, output: Any) -> None:
-        """A pass over a norm layer is a piece of the work, and so is the way back through it."""
+        """Report progress: a norm layer's forward pass is one piece of the work, its backward pass another."""
         if self.piece_done is None:
             return
         self.piece_done()
@@ -172,7 +172,7 @@ class Draft:
             self.piece_done()
 
     def backward(self, loss: Tensor) -> None:
-        """Leave the gradient of `loss` in the learned tensors, in the place of any they had."""
+        """Set the gradients of the learned tensors to those of `loss`."""
         for tensor in self.learned:
             tensor.grad = None
         scale = HALF_PRECISION_SCALE if self.backbone.dtype == torch.float16 else 1.0
@@ -182,7 +182,7 @@ class Draft:
                 tensor.grad.div_(scale)
 
     def step(self, loss: Tensor | None = None) -> None:
-        """One step of the optimizer down the gradient of `loss`, or down the one that `backward` left."""
+        """Take one step of the optimizer, with the gradients of `loss` or those that `backward` has set."""
         if self.optimizer is None:
             return
         if loss is not None:
@@ -191,7 +191,7 @@ class Draft:
 
 
 def copy_all(into: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Copy values into tensors in one call, which no interrupt can split."""
+    """Copy values into tensors in one call, so that no interrupt can come in between."""
     if isinstance(into, Packed) and isinstance(values, Packed) and into.layout is values.layout:
         with torch.no_grad():
             torch._foreach_copy_(into.buffers, values.buffers)

@@ -1,4 +1,4 @@
-"""Several networks that are worked out together: a teacher, its student, an anchor."""
+"""Several networks that one update changes together: a teacher, its student, an anchor."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .draft import Draft, Value
 
 
 class Drafts:
-    """Drafts by name, loaded from one value and making one value.
+    """Drafts by name that start from one value and result in one value.
 
-    In that value the tensors of the first draft, which is the method's model, go by their own names, those of
-    each other one by `name/…`. The optimizer's memory is that of the draft that learns.
+    In that value the tensors of the first draft, the method's model, keep their names; those of the others are
+    called `draft/tensor`. The moments are those of the draft that has an optimizer.
 
     Args:
         **drafts: The drafts. The first is the model's; one has an optimizer.
@@ -26,7 +26,7 @@ class Drafts:
 
     @property
     def piece_done(self) -> Callable[[], None] | None:
-        """What is called after each piece of the work, whichever draft it is of."""
+        """What to call after each piece of the work, in any draft."""
         return next(iter(self.drafts.values())).piece_done
 
     @piece_done.setter
@@ -38,13 +38,13 @@ class Drafts:
         return self.drafts[name]
 
     def load(self, value: Value) -> None:
-        """Start from a value, of which nothing is changed."""
+        """Start from a value, which stays as it is."""
         for prefix, draft in self._by_prefix():
             own = {name: value.tensors[prefix + name] for name in draft.tensors}
             draft.load(Value(own, value.moments if draft.optimizer is not None else {}))
 
     def value(self) -> Value:
-        """What was worked out, in tensors of its own."""
+        """The result, in new tensors."""
         tensors: dict[str, Tensor] = {}
         moments: dict[int, Mapping[str, Any]] = {}
         for prefix, draft in self._by_prefix():

@@ -1,4 +1,4 @@
-"""EATA: ETA that holds on to what mattered at the source."""
+"""EATA: ETA that holds on to the parameters that matter for the source."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class EATA(ETA):
     """Efficient Anti-forgetting Test-time Adaptation: ETA with important parameters held back.
 
     The loss has one more term, `weight` · Σ F (θ − θ_source)². F, the Fisher information, is the mean over
-    source batches of the squared gradient of the cross-entropy to the model's own predictions: so, as in
-    the authors' code, it depends on the size of the batches. They take 2,000 clean images in batches of 64.
+    source batches of the squared gradient of the cross-entropy to the model's own predictions. So, as in the
+    authors' code, it depends on the batch size. They use 2,000 clean images in batches of 64.
 
     The defaults are the authors' for ImageNet-C. On CIFAR others run it with `weight=1` and ETA's other
     settings.
 
     Args:
         model: A model with norm layers.
-        source: Batches of clean source samples (a `DataLoader` will do; labels are not looked at), or the
-            path of a file that `method.source.save(path)` wrote.
+        source: Batches of clean source samples (a `DataLoader` will do; labels are ignored), or the path of
+            a file that `method.source.save(path)` wrote.
         weight: How strongly parameters are held back (β in the paper).
         lr: See `ETA`.
         optimizer: See `ETA`.
@@ -66,7 +66,7 @@ class EATA(ETA):
         )
 
     def penalty(self, draft: Draft) -> Tensor:
-        """How far the parameters have gone from the source's, where that mattered."""
+        """How far the parameters are from the source's, weighted by their importance."""
         held = [
             (fisher.to(draft.tensors[name]) * (draft.tensors[name] - self.backbone.source[name]) ** 2).sum()
             for name, fisher in self.source.tensors.items()

@@ -20,21 +20,20 @@ from .settings import check_rate
 class ETA(BatchMethod):
     """Efficient Test-time Adaptation: one step per batch, on its reliable and non-redundant samples.
 
-    A sample is reliable where its entropy is below `margin` · ln(classes), and redundant where its
-    prediction points the way of the moving average of those learned from. What remains is weighted by how
-    sure it is. A batch of which nothing remains is answered, and its step is skipped and counted.
+    A sample is reliable if its entropy is below `margin` · ln(classes), and redundant if its prediction is
+    similar to the moving average of the predictions that were learned from. The remaining samples are weighted
+    by their confidence. If none remain, the batch is answered, and its step is skipped and counted.
 
     The defaults are the authors' for ImageNet-C. On CIFAR10-C others run it with `lr=1e-3, optimizer="adam",
     redundancy=0.4`, on CIFAR100-C with `redundancy=0.1`. On a class-sorted stream every sample is like the
-    average, so that nothing, or only the errors, remain.
+    average, so nothing remains but the errors, if any.
 
     Args:
         model: A model with norm layers.
         lr: The learning rate.
         optimizer: "adam", or "sgd" (momentum 0.9).
-        margin: The entropy up to which a sample is reliable, as a share of ln(classes).
-        redundancy: The cosine between prediction and average from which on a sample is redundant (ε in the
-            paper).
+        margin: The largest entropy of a reliable sample, as a share of ln(classes).
+        redundancy: The least cosine to the average prediction that makes a sample redundant (ε in the paper).
         output: See `Method`.
     """
 
@@ -60,7 +59,7 @@ class ETA(BatchMethod):
         self.learned_from = self.part("learned_from", Average(keep=0.9))
 
     def learn(self, draft: Draft, x: Tensor, logits: Tensor) -> bool:
-        """One step on the samples that are worth it."""
+        """One step on the reliable samples that are not redundant."""
         limit = self.margin * math.log(logits.shape[1])
         entropy = entropies(logits)
         p, average = widened(logits.detach()).softmax(dim=1), self.learned_from.value
@@ -75,10 +74,10 @@ class ETA(BatchMethod):
         return True
 
     def penalty(self, draft: Draft) -> Tensor | float:
-        """What is added to the loss; nothing here."""
+        """A further term of the loss; here, none."""
         return 0.0
 
     def go_back(self) -> None:
-        """Forget what was learned from, too."""
+        """Return to the source, and forget the average too."""
         super().go_back()
         self.learned_from.value = None

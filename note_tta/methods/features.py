@@ -1,4 +1,4 @@
-"""What enters a model's classifier, caught on the way."""
+"""The features that enter a model's classifier."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 
 class Listener:
-    """Keeps what enters one of a module's parts at the last pass.
+    """Keeps the input of one submodule from the last pass.
 
     Args:
         module: The module that answers.
-        part: The name of the part; its input are the features.
+        part: The name of the submodule, whose input is the features.
     """
 
     def __init__(self, module: nn.Module, part: str) -> None:
@@ -21,7 +21,7 @@ class Listener:
         module.get_submodule(part).register_forward_pre_hook(self._catch)
 
     def take(self, count: int) -> Tensor:
-        """The features `[count, D]` of the last pass, once."""
+        """The features `[count, D]` of the last pass; they are given out once."""
         caught, self._caught = self._caught, None
         if caught is None or len(caught) != count:
             raise ValueError(f"module {self.part!r} was not called with one row of features per sample")
@@ -32,7 +32,7 @@ class Listener:
 
 
 def find_classifier(model: nn.Module, name: str | None) -> str:
-    """The name of the module whose input are the features: the one that is named, or the last `nn.Linear`."""
+    """The name of the module whose input is the features: `name`, or the last `nn.Linear`."""
     modules = dict(model.named_modules())
     if name is not None and name not in modules:
         raise ValueError(f"the model has no module {name!r} to take features from")

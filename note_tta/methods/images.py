@@ -1,4 +1,4 @@
-"""For methods that look at random views of images: what else is given to them is refused by name."""
+"""Checks for methods that use random views of images."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ _OF_OTHER_RANK = (nn.Conv1d, nn.Conv3d, nn.BatchNorm3d, nn.RNNBase)
 
 
 def refuse_other_models(model: nn.Module, name: str) -> None:
-    """Refuse a model that takes time series or volumes, as far as its layers tell."""
+    """Refuse a model whose layers show that it takes time series or volumes."""
     layers = list(model.modules())
     other = next((layer for layer in layers if isinstance(layer, _OF_OTHER_RANK)), None)
     if other is not None and not any(isinstance(layer, nn.Conv2d) for layer in layers):
         raise ValueError(
-            f"{name} looks at random views of images, and a model with {type(other).__name__} takes none: "
+            f"{name} uses random views of images, and a model with {type(other).__name__} takes no images: "
             "use NOTE or SoTTA, which take any input"
         )
 
 
 def check_images(x: Tensor, method: Method) -> None:
-    """Refuse what is not a batch of images; warn once where they lie beyond [0, 1]."""
+    """Refuse anything but a batch of images; warn once if values are outside [0, 1]."""
     name = type(method).__name__
     if x.ndim != 4:
         raise ValueError(
-            f"{name} looks at random views of images [B, C, H, W], got {tuple(x.shape)}: "
+            f"{name} uses random views of images [B, C, H, W], got {tuple(x.shape)}: "
             "use NOTE or SoTTA, which take any input"
         )
     if len(x) and (x.amin() < -0.5 or x.amax() > 1.5):

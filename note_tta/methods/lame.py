@@ -15,19 +15,19 @@ from .settings import check_count
 class LAME(Method):
     """Laplacian Adjusted Maximum-likelihood Estimation.
 
-    The model is left alone. The class assignments of a batch are moved so that samples with near features
-    agree: the fixed point of z ∝ p · exp(W z), with p the model's probabilities and W the affinity of
-    `neighbours` nearest neighbours among L2-normalised features.
+    The model does not change. The class assignments of a batch are moved so that samples with similar features
+    agree: to the fixed point of z ∝ p · exp(W z), where p are the model's probabilities and W ties each sample
+    to its `neighbours` nearest neighbours by L2-normalised features.
 
     Args:
         model: A model that ends in a linear classifier.
         neighbours: How many nearest neighbours a sample is tied to.
         max_steps: The most steps towards the fixed point.
-        classifier: The name of the module whose input are the features; None is the last `nn.Linear`.
+        classifier: The name of the module whose input is the features; None is the last `nn.Linear`.
         symmetric: Let each tie count half in both directions. LAME's own code does not (docs/differences.md).
         output: See `Method`.
 
-    A call returns finite log-assignments in the place of logits.
+    A call returns finite log-assignments in place of logits.
     """
 
     title = "LAME"
@@ -70,7 +70,7 @@ def nearest_neighbours(features: Tensor, neighbours: int, *, symmetric: bool = F
 
 
 def assign(log_p: Tensor, affinity: Tensor, max_steps: int) -> Tensor:
-    """Log-assignments at the fixed point of z ∝ p · exp(W z), or where the energy stops falling."""
+    """Log-assignments at the fixed point of z ∝ p · exp(W z), or when the energy stops falling."""
     log_z, energy = log_p, torch.inf
     for _ in range(max_steps):
         pull = affinity @ log_z.exp()

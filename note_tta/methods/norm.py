@@ -1,6 +1,6 @@
-"""The norm layers of a model: finding them, what of them adapts, and which statistics they normalise with.
+"""The norm layers of a model: finding them, choosing what adapts, and setting which statistics they use.
 
-What changes a layer here changes it for good: it is used on modules that a method has made for itself.
+Functions that change layers do so for good: methods call them on their own modules only.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ NORM_LAYERS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _InstanceNorm
 
 
 def norm_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """Every norm layer of `model` by name: BatchNorm (IABN among it), LayerNorm, GroupNorm, RMSNorm, InstanceNorm.
+    """Every norm layer of `model` by name: BatchNorm (with IABN), LayerNorm, GroupNorm, RMSNorm, InstanceNorm.
 
-    `LayerNorm2d` and the like count, for they are subclasses.
+    Subclasses such as `LayerNorm2d` count.
     """
     return {name: module for name, module in model.named_modules() if isinstance(module, NORM_LAYERS)}
 
 
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
-    """The BatchNorm layers (IABN among them) of `model`, by name."""
+    """The BatchNorm layers of `model` (with IABN) by name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
 
 
 def affine_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """The scales and shifts of the norm layers, by their names in the model; a shared one comes once.
+    """The scales and shifts of the norm layers, by their names in the model; a shared tensor comes once.
 
     Raises:
-        ValueError: There are none; the message names methods that need none.
+        ValueError: The model has none. The message names methods that need none.
     """
     found = _named(model, norm_layers(model), "_parameters")
     if not found:
@@ -71,7 +71,7 @@ def running_statistics(model: nn.Module) -> dict[str, Tensor]:
 
 
 def norm_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """All that adapts in norm layers: affine parameters, and the running statistics of BatchNorm layers.
+    """Everything that can adapt in norm layers: affine parameters, and BatchNorm's running statistics.
 
     A model without BatchNorm has affine parameters only; one without any norm layer is refused.
     """
@@ -100,7 +100,7 @@ def all_parameters(model: nn.Module) -> dict[str, Tensor]:
 
 
 def nothing(model: nn.Module) -> dict[str, Tensor]:
-    """No tensor at all: for methods that leave the model as it is."""
+    """No tensor: for methods that leave the model as it is."""
     return {}
 
 
@@ -111,22 +111,22 @@ def move_statistics(layers: Iterable[_BatchNorm], momentum: float) -> None:
 
 
 def hold_statistics(layers: Iterable[_BatchNorm]) -> None:
-    """Let the next passes normalise with the running statistics and leave them as they are."""
+    """Let the next passes normalise with the running statistics and not move them."""
     for layer in layers:
         layer.training = False
 
 
 def use_batch_statistics(model: nn.Module) -> nn.Module:
-    """Make every BatchNorm layer normalise with the batch's statistics from now on, the running ones untouched.
+    """Make every BatchNorm layer normalise with the batch's statistics and leave the running ones as they are.
 
-    A layer that gets a single value per channel has no batch statistics and keeps to the running ones.
+    A layer that gets a single value per channel has no batch statistics and uses the running ones.
     """
     for name, layer in batch_norms(model).items():
         if isinstance(layer, UnMixTNS2d):  # it has statistics of its own for each sample
             continue
         if "forward" in vars(layer):
             raise ValueError(
-                f"{name} has a forward put on the object, which knows nothing of the batch's statistics: "
+                f"{name} has a forward that was set on the object, which does not use the batch's statistics: "
                 "write a subclass with that forward"
             )
         layer.forward = partial(_normalize_by_batch, layer)  # type: ignore[method-assign]
@@ -134,17 +134,17 @@ def use_batch_statistics(model: nn.Module) -> nn.Module:
 
 
 def narrow(dtype: torch.dtype | None) -> bool:
-    """Whether a step of learning would be lost in this dtype."""
+    """Whether this dtype is too narrow to add a small step to a weight."""
     return dtype in (torch.float16, torch.bfloat16)
 
 
 def holds_own_dtype(layer: nn.Module) -> bool:
-    """Whether a layer must be told to run in its own tensors' dtype; BatchNorm layers take any input."""
+    """Whether a layer needs `run_in_own_dtype`; BatchNorm layers take inputs of any dtype."""
     return isinstance(layer, NORM_LAYERS) and not isinstance(layer, _BatchNorm)
 
 
 def run_in_own_dtype(layer: nn.Module, x: Tensor) -> Tensor:
-    """A norm layer's forward in its tensors' dtype, the answer in the input's."""
+    """A norm layer's forward in the dtype of its tensors; the result has the input's dtype."""
     dtype = next((p.dtype for p in layer.parameters()), x.dtype)
     answer: Tensor = type(layer).forward(layer, x.to(dtype))
     return answer.to(x.dtype)
@@ -156,7 +156,7 @@ def is_norm_tensor(model: nn.Module, name: str) -> bool:
 
 
 def describe_layers(model: nn.Module, tensors: Iterable[str]) -> dict[str, str]:
-    """What kind of layer each is that has one of these tensors: `IABN2d(alpha=4, correction=0)`."""
+    """The kind of each layer that has one of these tensors, by name: `IABN2d(alpha=4, correction=0)`."""
     owners = dict.fromkeys(name.rpartition(".")[0] for name in tensors)
     return {owner: _kind(model.get_submodule(owner)) for owner in owners}
 
@@ -197,7 +197,7 @@ def _normalize_by_batch(layer: _BatchNorm, x: Tensor) -> Tensor:
 
 
 def _own_forward_by_batch(layer: _BatchNorm, own: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """A layer that does more than normalise, such as an activation after it: it is run without statistics."""
+    """The same for a subclass with its own forward (an activation, say): run it with the statistics taken away."""
     if x.numel() == x.shape[1]:
         return own(x)
     kept = {key: layer._buffers[key] for key in ("running_mean", "running_var")}

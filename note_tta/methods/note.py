@@ -20,12 +20,12 @@ class NOTE(IntervalMethod):
     """Answer each sample at once; learn from a class-balanced memory every `interval` samples (section 3).
 
     An update is one pass over the memory with the norm layers in train mode, so that their running statistics
-    move by `momentum`, and one Adam step on their affine parameters to make the entropy smaller. Nothing else
-    of the model changes. A model with LayerNorm, GroupNorm or RMSNorm has no running statistics to move:
-    there the step is all (ours; the paper leaves such models open).
+    move by `momentum`, and one Adam step on their affine parameters that lowers the entropy. Nothing else in
+    the model changes. LayerNorm, GroupNorm and RMSNorm have no running statistics, so there only the affine
+    parameters learn (our extension; the paper does not treat such models).
 
-    The paper's ablations are constructions of the same parts (`bn`: a model trained with BatchNorm, `iabn`:
-    one trained with IABN)::
+    The paper's ablations are built from the same parts (`bn`: a model trained with BatchNorm, `iabn`: one
+    trained with IABN)::
 
         IABN          Source(iabn)
         PBRS          NOTE(bn)
@@ -41,17 +41,17 @@ class NOTE(IntervalMethod):
         interval: Samples between two updates.
         momentum: How far the running statistics move at an update.
         lr: Adam's learning rate.
-        weight_decay: Adam's weight decay. The authors' CIFAR runs have 5e-4; as they also average the entropy
-            over the classes, theirs is this one at 5e-4 times the number of classes.
-        warm_start: Let the source's statistics weigh as so many updates: the i-th update then moves them by
-            max(momentum, 1 / (warm_start + i)), so that they start fast and end calm. None is the paper's.
-        learn_from: How many of the memory's samples an update looks at, drawn anew each time; None is all.
-        reach: How far beyond what the source had in a channel a sample may lie, where it enters the first
-            BatchNorm layer, to be learned from. Beyond it, it is answered and counted in `unlearned_samples`.
-            What valid inputs have was measured (docs/guarantees.md). `math.inf` switches this off.
-        delay: Let an update take effect so many samples after it was read, computed meanwhile, so that no
-            call waits for it; 0 is the paper's.
-        executor: How a delayed update is computed; it makes no difference to the answers.
+        weight_decay: Adam's weight decay. The authors' CIFAR runs use 5e-4. They also average the entropy over
+            the classes, so their runs correspond to 5e-4 times the number of classes here.
+        warm_start: The weight of the source's statistics, in updates: the i-th update moves them by
+            max(momentum, 1 / (warm_start + i)), fast at first and slowly later. None is the paper's.
+        learn_from: How many of the memory's samples an update uses, drawn anew each time; None is all.
+        reach: The largest amplitude of a sample that is learned from, at the input of the first BatchNorm layer
+            and in multiples of the source's range of each channel. A sample beyond it is answered and counted
+            in `unlearned_samples`. docs/guarantees.md has the values of valid inputs; `math.inf` turns it off.
+        delay: The number of samples after which an update takes effect. It is computed meanwhile, so that no
+            call waits for it. 0 is the paper's.
+        executor: Where a delayed update is computed; it makes no difference to the answers.
         output: The key, index or callable that takes the logits out of what the model returns.
 
     Example:
@@ -130,9 +130,9 @@ class NOTE(IntervalMethod):
         return inputs[torch.randperm(len(inputs), generator=self.memory.generator)[: self.learn_from]]
 
     def learn(self, draft: Draft, x: Tensor) -> None:
-        """One pass over `x` with moving statistics, one step on the entropy.
+        """One pass over `x` that moves the running statistics, and one step on the entropy.
 
-        A single sample has no statistics to move to; the step is taken all the same.
+        A single sample has no batch statistics: it moves none, and only the step is taken.
         """
         draft.step(entropy(draft.predict(x, momentum=self.current_momentum() if len(x) > 1 else None)))
 

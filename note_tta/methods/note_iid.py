@@ -12,8 +12,8 @@ from .tent import TENT
 class NOTEIID(TENT):
     """The paper's NOTE*, which is TENT on a model with IABN: no memory, one Adam step per batch.
 
-    Where samples are known to be i.i.d. the batch is as good as PBRS's memory and fresher, and the learning
-    rate can be ten times NOTE's. A model without IABN is refused: on it this would be TENT.
+    If samples are known to be i.i.d., the batch is as balanced as PBRS's memory and fresher, and the learning
+    rate can be ten times NOTE's. A model without IABN is refused, since NOTE* would be TENT there.
     """
 
     title = "NOTE*"

@@ -1,4 +1,4 @@
-"""What methods without labels minimise."""
+"""Losses without labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def pseudo_label_loss(logits: Tensor) -> Tensor:
-    """Cross-entropy to one's own hard predictions."""
+    """Cross-entropy to the model's own hard predictions."""
     return F.cross_entropy(widened(logits), logits.argmax(dim=1))
 
 
@@ -36,14 +36,14 @@ def soft_cross_entropies(target: Tensor, logits: Tensor) -> Tensor:
 
 
 def soft_cross_entropy(target: Tensor, logits: Tensor) -> Tensor:
-    """Mean cross-entropy from the softmax of `target`, as it is, to the softmax of `logits`."""
+    """Mean cross-entropy from the softmax of `target`, without its gradient, to the softmax of `logits`."""
     return soft_cross_entropies(target.detach(), logits).mean()
 
 
 def soft_likelihood_ratios(logits: Tensor) -> Tensor:
     """ROID's loss of each row: −Σ p ln(p / (1 − p)), with p at most 0.99.
 
-    Unlike the entropy's, its gradient does not vanish where the prediction is sure.
+    Unlike the entropy's, its gradient does not vanish for confident predictions.
     """
     p = widened(logits).softmax(dim=1).clamp(max=0.99)
     return -(p * (p / (1 - p) + 1e-5).log()).sum(dim=1)

@@ -13,13 +13,13 @@ from .settings import check_share
 
 
 class ONDA(IntervalMethod):
-    """Answer with running statistics, which move towards those of every ten samples.
+    """Answer with running statistics, and move them every ten samples towards the statistics of these.
 
     Args:
         model: A model with BatchNorm layers.
-        interval: Samples between two moves, and the samples that a move looks at.
+        interval: Samples between two moves, and the number of samples that a move uses.
         momentum: How far the statistics move.
-        reach: As in `NOTE`: samples far beyond what the source had are not learned from.
+        reach: As in `NOTE`.
         delay: As in `NOTE`.
         executor: As in `NOTE`.
         output: As in `NOTE`.

@@ -1,4 +1,4 @@
-"""Nested dicts of tensors in one buffer: of hundreds of small tensors, the objects weigh as much as the values."""
+"""Nested dicts of tensors in one buffer: hundreds of small tensor objects take as much memory as their values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 
 class Place(NamedTuple):
-    """Where in the buffers a tensor lies, and what it is.
+    """Where a tensor lies in the buffers.
 
     Attributes:
-        buffer: Which buffer.
-        start: Its first value there.
+        buffer: The number of the buffer.
+        start: The position of its first value there.
         shape: Its shape.
-        parameter: None where it is no parameter, else whether it requires gradients.
+        parameter: Whether it requires gradients; None if it is not a parameter.
     """
 
     buffer: int
@@ -32,11 +32,11 @@ class Place(NamedTuple):
 
 
 class Layout:
-    """Where each tensor of a nested dict lies in buffers, one for each dtype and device; many values share one.
+    """Where each tensor of a nested dict lies: one buffer per dtype and device. Many values share a layout.
 
     Args:
-        tree: The dict with a `Place` for each tensor; other values stand for themselves.
-        buffers: What the buffers are: dtype, device and number of values.
+        tree: The dict with a `Place` for each tensor; other values are kept as they are.
+        buffers: The dtype, device and number of values of each buffer.
     """
 
     def __init__(self, tree: dict[Any, Any], buffers: list[tuple[torch.dtype, torch.device, int]]) -> None:
@@ -45,7 +45,7 @@ class Layout:
 
     @classmethod
     def of(cls, values: Mapping[Any, Any]) -> Layout:
-        """The layout of a nested dict, its tensors in the order in which they come."""
+        """The layout of a nested dict, with its tensors in their order there."""
         kinds: dict[tuple[torch.dtype, torch.device], int] = {}
         lengths: list[int] = []
 
@@ -86,13 +86,13 @@ class Layout:
 
 
 class Packed(Mapping[Any, Any]):
-    """A nested dict whose tensors lie in one buffer for each dtype and device.
+    """A nested dict whose tensors lie in one buffer per dtype and device.
 
-    It reads as the dict it was made of. A tensor that is taken out is a view: what is written into it is
-    written into the buffer.
+    It reads like the dict that it was made from. Its tensors are views: writing into one writes into the
+    buffer.
 
     Args:
-        layout: Where what lies.
+        layout: Where each tensor lies.
         buffers: The buffers.
 
     Example:
@@ -156,7 +156,7 @@ class Packed(Mapping[Any, Any]):
 
 
 def plain(values: Any) -> Any:
-    """A copy of a nested state in plain dicts, with tensors of its own."""
+    """A deep copy of a nested state in plain dicts."""
     if isinstance(values, Mapping):
         return {key: plain(value) for key, value in values.items()}
     if isinstance(values, list | tuple):

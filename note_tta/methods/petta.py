@@ -1,4 +1,4 @@
-"""PeTTA: RoTTA that senses how far it has drifted, and holds on the harder."""
+"""PeTTA: RoTTA that measures how far it has drifted and holds on to the source accordingly."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ PROTOTYPE_RATE = 0.05
 
 
 class PeTTA(RoTTA):
-    """Persistent Test-Time Adaptation: RoTTA's teacher, student and memory, tied to the source where they drift.
+    """Persistent Test-Time Adaptation: RoTTA's teacher, student and memory, tied to the source as they drift.
 
-    Each class has a prototype, the moving mean of the features of samples predicted as it. How far the
-    prototypes of the classes at hand have gone from the source's, γ, decides how strongly the student's
-    affine parameters are held to the source's direction and how little the teacher follows. A third
-    network, with the source's affine parameters and statistics of its own that move, is an anchor for the
-    student's answers. `model` is the teacher.
+    Each class has a prototype: the moving mean of the features of the samples that are predicted as it. The
+    drift γ is how far the prototypes of the recent classes have moved from the source's. The larger it is, the
+    more strongly the student's affine parameters are held to the source's direction, and the more slowly the
+    teacher follows. A third network, with the source's affine parameters and its own moving statistics, is an
+    anchor for the student's answers. `model` is the teacher.
 
-    Settings and differences of `RoTTA` hold here too, but for the weights by age, which PeTTA has not. An
-    update looks at the classes of the `interval` samples before it; the authors update after each batch,
-    which is the same at their batch of 64. The paper has γ per class with the whole covariance; their code,
-    which is followed, has one γ with variances. A class that the source split has less than twice gets the
-    variance common to the others.
+    What `RoTTA` says of settings and differences holds here too, except that samples are not weighted by age.
+    An update uses the classes of the `interval` samples before it; the authors update after each batch, which
+    is the same at their batch of 64. The paper has a γ per class with the full covariance; the authors' code,
+    which we follow, has one γ with variances. A class with fewer than two source samples gets the variance
+    within the other classes.
 
     Args:
-        model: A model of images in [0, 1] with norm layers and a linear classifier; it normalises them
-            itself.
-        source: Batches of source samples, of the validation split (a `DataLoader` will do; labels are not
-            looked at), or the path of a file that `method.source.save(path)` wrote. At most 100,000 samples
-            are looked at.
+        model: A model with norm layers and a linear classifier that takes images in [0, 1] and normalises
+            them itself.
+        source: Batches of source samples from the validation split (a `DataLoader` will do; labels are
+            ignored), or the path of a file that `method.source.save(path)` wrote. At most 100,000 samples are
+            used.
         memory: See `RoTTA`.
         interval: See `RoTTA`.
         momentum: See `RoTTA`.
         lr: See `RoTTA`.
-        ema: See `RoTTA`; how much of the teacher stays where nothing has drifted.
-        hold: How strongly the student is held to the source at γ = 1 (λ0 in the paper). 10; 1 on DomainNet.
+        ema: See `RoTTA`; how much of the teacher stays at γ = 0.
+        hold: How strongly the student is held to the source at γ = 1 (λ0 in the paper: 10, and 1 on DomainNet).
         anchor: How much the anchor's answers count.
         loss: How the student learns from the teacher: "sce" (symmetric, on the plain and the augmented
             memory; CIFAR) or "ce" (RoTTA's; ImageNet and DomainNet).
-        classifier: The name of the module whose input are the features; None is the last `nn.Linear`.
+        classifier: The name of the module whose input is the features; None is the last `nn.Linear`.
         generator: See `RoTTA`.
         reach: See `RoTTA`.
         delay: See `RoTTA`.
@@ -124,7 +124,7 @@ class PeTTA(RoTTA):
         self._caught: list[Tensor] = []
 
     def make_draft(self) -> Drafts:
-        """RoTTA's two, and the source's network with statistics that move."""
+        """RoTTA's two drafts, and the source's network with its own moving statistics."""
         prepare = partial(use_robust_statistics, rate=self.momentum)
         drafts = super().make_draft().drafts
         drafts["student"].pieces *= 2  # it makes two passes
@@ -143,7 +143,7 @@ class PeTTA(RoTTA):
         return logits
 
     def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The teacher's logits, and for each sample whether it is near enough; the features are kept."""
+        """As in `IntervalMethod`; the features are kept."""
         self._caught = []
         return super().look(x)
 
@@ -159,7 +159,7 @@ class PeTTA(RoTTA):
         return super().receive(x, logits, near)
 
     def context(self) -> tuple[Any, ...]:
-        """How far the prototypes have drifted, after which they move, and a seed for the view."""
+        """The drift of the prototypes, which then move, and a seed for the view."""
         own, source = self.prototypes.tensors, self.source.tensors
         present = own["counts"] > 0
         gone = (own["mean"] - source["mean"]) ** 2 / (source["variance"] + 1e-6)
@@ -171,7 +171,7 @@ class PeTTA(RoTTA):
         return drift.to(self.backbone.device), super().context()[-1]
 
     def learn(self, draft: Drafts, x: Tensor, drift: Tensor, seed: int) -> None:
-        """One step of the student, held to the source as far as it has drifted; the teacher follows the less."""
+        """One step of the student, held to the source by the drift; the more drift, the less the teacher follows."""
         student = draft["student"]
         view = random_view(x, torch.Generator().manual_seed(seed))
         target, anchor = draft["teacher"].predict(x).detach(), draft["anchor"].predict(x).detach()

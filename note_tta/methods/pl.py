@@ -1,4 +1,4 @@
-"""PL: learn from one's own hard predictions."""
+"""PL: learn from the model's own hard predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RDumb: ETA, and back to the source every so often."""
+"""RDumb: ETA that returns to the source at fixed intervals."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .settings import check_count
 
 
 class RDumb(ETA):
-    """ETA that starts anew every `every` samples: a bar that methods for long streams have to clear.
+    """ETA that starts anew every `every` samples: a baseline that methods for long streams have to beat.
 
-    After the batch that completes `every` samples, the weights, the optimizer and ETA's average are the
-    source's again. The paper restores them every 1,000 batches of 64. The other settings are ETA's.
+    After the batch that completes `every` samples, the weights, the optimizer and ETA's average return to
+    their start. The paper does so every 1,000 batches of 64. The other settings are ETA's.
 
     Args:
         model: A model with norm layers.
@@ -49,7 +49,7 @@ class RDumb(ETA):
         self.since_restart = self.part("since_restart", Count())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Answer a batch and learn from it; start anew where it is time."""
+        """Answer a batch and learn from it; start anew when it is time."""
         logits = super().forward(x)
         if not self.paused:
             self.since_restart.value += len(x)

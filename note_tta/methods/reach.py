@@ -1,4 +1,4 @@
-"""Which samples are near enough to what the model was trained on to be learned from."""
+"""Which samples are near enough to the source data to be learned from."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from .norm import batch_norms
 
 EXTENT = 3.0
-"""Standard deviations around the mean that count as what the source had in a channel."""
+"""Standard deviations around a channel's mean that count as the source's range."""
 
 
 class Reach:
-    """Compares each sample, where it enters the first BatchNorm layer that runs, with what the source had there.
+    """Compares each sample with the source data at the input of the first BatchNorm layer.
 
-    Running statistics take in squares: one sample of a thousand times the usual amplitude weighs as much as a
-    million others, and a momentum of 0.01 takes long to forget it. So a sample is learned from only if in
-    every channel its amplitude (the root mean square over positions) is at most `limit` times what the source
-    had: its mean's size and three standard deviations.
+    A running variance averages squares: one sample with a thousand times the usual amplitude counts as much
+    as a million others, and at a momentum of 0.01 it takes long to forget it. So a sample is learned from only
+    if in every channel its amplitude (the root mean square over positions) is at most `limit` times the
+    source's range there: the absolute mean plus three standard deviations.
 
     Args:
         module: The module that answers; it gets hooks.
@@ -41,19 +41,19 @@ class Reach:
     def look(
         self, predict: Callable[[Tensor], Tensor], x: Tensor, limit: float | Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The answers to `x`, and for each sample whether it is near enough to be learned from.
+        """The answers to `x`, and whether each sample is near enough to be learned from.
 
         Args:
-            predict: Answers a batch by the module.
+            predict: Answers a batch with the module.
             x: Samples `[B, ...]`.
-            limit: The bound, or one for each sample as `[B, 1]`; infinity lets everything through.
+            limit: The bound, or one per sample as `[B, 1]`; infinity lets everything through.
         """
         answers, rows = self._look(predict, x, limit)
         if len(rows) == len(x):
             return answers, rows
         if len(x) == 1 or rows.all():
             return answers, rows.all().expand(len(x))
-        # The model folds another axis into the batch: whose row is whose is not to be seen, ask each alone.
+        # The model folds another axis into the batch, so rows and samples do not match: ask one by one.
         alone = [self._look(predict, sample[None], limit)[1].all() for sample in x]
         return answers, torch.stack(alone)
 
@@ -76,7 +76,7 @@ class Reach:
 
 
 def near(x: Tensor, bounds: Tensor) -> Tensor:
-    """Which rows of `[B, C, ...]` have in every channel an amplitude within its bound, `[C]` or `[B, C]`."""
+    """Which rows of `[B, C, ...]` have an amplitude within `bounds`, `[C]` or `[B, C]`, in every channel."""
     x = x.detach() if x.dtype.itemsize >= 4 else x.detach().float()
     amplitude = x.abs() if x.ndim == 2 else torch.linalg.vector_norm(x.flatten(2), dim=2)
     size = math.sqrt(max(x.shape[2:].numel(), 1))
@@ -84,7 +84,7 @@ def near(x: Tensor, bounds: Tensor) -> Tensor:
 
 
 def source_extent(layer: _BatchNorm) -> Tensor:
-    """How large the source's samples were in each channel, as the layer's running statistics tell it."""
+    """The source's range in each channel, from the layer's running statistics."""
     if layer.running_mean is None or layer.running_var is None:
         return torch.tensor(math.inf)
     deviation = torch.sqrt(layer.running_var.double() + layer.eps)

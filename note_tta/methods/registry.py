@@ -1,4 +1,4 @@
-"""Methods by name: the library's, a user's own, and what goes around them."""
+"""Methods by name: the library's, a user's own, and the wrappers around them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..names import COMPOSITION_HOMES, METHOD_HOMES, WRAPPER_HOMES, load, load_o
 from .method import Method
 
 METHODS: dict[str, type[Method]] = {key: load(f"methods.{home}") for key, home in METHOD_HOMES.items()}
-"""Every method by the name that the command line and result files use; open to methods of your own."""
+"""Every method by its name on the command line and in result files. You can add your own."""
 
 
 def find_method(name: str) -> Callable[..., Method]:
-    """What makes the method of a name.
+    """The class, or another callable, that makes the method with this name from a model.
 
     Args:
-        name: A key of `METHODS`, `adapt`, or `module:Class` for one of your own (the module may be in the working
-            folder); each may be followed by what goes around it: `note+filter`, `note+watch+filter`.
+        name: A key of `METHODS`, `adapt`, or `module:Class` for your own method (the module may be in the working
+            folder). Wrappers may follow: `note+filter`, `note+watch+filter`.
 
     Raises:
-        ValueError: Nothing by that name is there; the message says what is.
+        ValueError: There is no such method. The message lists those that there are.
 
     Example:
         >>> find_method("note").__name__
@@ -31,9 +31,7 @@ def find_method(name: str) -> Callable[..., Method]:
     inner, *around = name.split("+")
     unknown = [word for word in around if word not in WRAPPER_HOMES]
     if unknown:
-        raise ValueError(
-            f"unknown {unknown[0]!r} in {name!r}; what goes around is {', '.join(WRAPPER_HOMES)}"
-        )
+        raise ValueError(f"unknown wrapper {unknown[0]!r} in {name!r}; known are {', '.join(WRAPPER_HOMES)}")
     make: Callable[..., Method]
     make = load(COMPOSITION_HOMES[inner][0]) if inner in COMPOSITION_HOMES else method_class(inner)
     if not around:
@@ -50,7 +48,7 @@ def find_method(name: str) -> Callable[..., Method]:
 
 
 def method_class(name: str) -> type[Method]:
-    """The class that says a method's facts (`trained_with`, `needs_images` and so on), whatever goes around it.
+    """The class that holds a method's facts (`trained_with`, `needs_images` and so on), without its wrappers.
 
     Example:
         >>> method_class("note+filter").trained_with, method_class("adapt").trained_with
@@ -64,7 +62,7 @@ def method_class(name: str) -> type[Method]:
 
 
 def method_title(name: str) -> str:
-    """What tables call the method of a name that `find_method` takes.
+    """The title, in tables, of a method by the name that `find_method` takes.
 
     Example:
         >>> method_title("bn_stats"), method_title("note+filter")

@@ -1,4 +1,4 @@
-"""RoTTA's robust BatchNorm: running statistics that normalise in training as in use."""
+"""RoTTA's robust BatchNorm, which normalises with running statistics in training too."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def use_robust_statistics(model: nn.Module, rate: float) -> nn.Module:
     """Let every pass mix the batch's statistics into the running ones and normalise with the mixture.
 
     The running mean and variance move by `rate` towards the batch's mean and biased variance, and gradients
-    flow through the batch's share of them. Unlike with BatchNorm, training and use normalise with the same
-    numbers. Every kind of BatchNorm layer will do, IABN too: only what goes into the layer is prepared.
-    UnMix-TNS layers have statistics of their own, which move.
+    flow through the batch's share of them. Unlike in BatchNorm, training and inference normalise with the same
+    numbers. It works for every kind of BatchNorm layer, including IABN, since it changes only the layer's
+    input. UnMix-TNS layers have their own moving statistics.
 
     Args:
         model: A module in eval mode, with running statistics that it may change.
-        rate: How far they move at a pass.
+        rate: How far they move in one pass.
     """
     move_components(model)
     for layer in batch_norms(model).values():
@@ -53,10 +53,10 @@ def _normalize_by_mixture(
 
 
 def _with_gradient_of(x: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
-    """`x` as it is, but gradients through it also reach the statistics that the layer normalises it with.
+    """`x` with the same values, but gradients through it also reach the statistics of the layer.
 
-    The layer computes (x − m) / s with m and s constant. Given x' = (x − mean) · s / std + m in the place of
-    x, it computes (x − mean) / std. With m and s the values of mean and std, x' is x, its gradient is not.
+    The layer computes (x − m) / s with m and s constant. From x' = (x − mean) · s / std + m in place of x, it
+    computes (x − mean) / std. Since m and s are the values of mean and std, x' equals x; its gradient differs.
     """
     if not x.requires_grad:
         return x

@@ -1,4 +1,4 @@
-"""ROID: weighted losses, consistency under a random view, and weights drawn back to the source's."""
+"""ROID: weighted losses, consistency with a random view, and weights drawn back to the source's."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from .settings import check_rate, check_share
 
 
 class ROID(BatchMethod):
-    """Certain and diverse samples count more; a step on them, and a small one back to the source.
+    """A step on certain and diverse samples, and a small step back to the source.
 
-    Samples whose prediction is like the moving class prior are left out, the others weigh the more the
-    surer and the more unlike it they are. The loss is the soft likelihood ratio and the agreement with a
-    random view. After the step the weights move by 1 − `keep` towards the source's. The answer is
-    multiplied by the batch's smoothed class prior: as in the authors' code the logits are, not the
-    probabilities, so confidences mean nothing after it; `prior_correction=False` leaves it out.
+    Samples whose prediction is similar to the moving class prior are left out. The others weigh more the more
+    certain and the less similar to it they are. The loss is the soft likelihood ratio plus the agreement with
+    a random view. After the step the weights move by 1 − `keep` towards the source's. The answer is multiplied
+    by the batch's smoothed class prior. As in the authors' code this multiplies the logits, not the
+    probabilities, so confidences have no meaning afterwards; `prior_correction=False` turns it off.
 
-    A batch of which all predictions are alike, as of one sample, has no weights: its step is skipped and
-    counted. The authors divide the losses by the nominal batch size; here it is the batch's own, which
-    differs in a last, smaller batch only.
+    If all predictions of a batch are alike, as in a batch of one, there are no weights: the step is skipped
+    and counted. The authors divide the losses by the nominal batch size; we divide by the batch's own, which
+    differs only in a smaller last batch.
 
-    The defaults are the authors' for ImageNet-C. On CIFAR they have `lr=1e-3, optimizer="adam"` and batches
-    of 200.
+    The defaults are the authors' for ImageNet-C. On CIFAR they use `lr=1e-3, optimizer="adam"` and batches of
+    200.
 
     Args:
-        model: A model of images in [0, 1] with norm layers; it normalises them itself.
+        model: A model with norm layers that takes images in [0, 1] and normalises them itself.
         lr: The learning rate.
         optimizer: "sgd" (momentum 0.9, Nesterov), or "adam".
         keep: How much of the weights stays when they are drawn back to the source's.
@@ -113,7 +113,7 @@ class ROID(BatchMethod):
 
     @torch.no_grad()
     def answer(self, logits: Tensor) -> Tensor:
-        """The logits times the batch's class prior, which is smoothed the more the fewer samples it has."""
+        """The logits times the batch's class prior, which is smoothed more in smaller batches."""
         if not self.prior_correction:
             return logits
         batch, classes = logits.shape
@@ -122,7 +122,7 @@ class ROID(BatchMethod):
         return logits * ((prior + smoothing) / (1 + smoothing * classes)).to(logits.dtype)
 
     def _weights(self, logits: Tensor, p: Tensor, prior: Tensor) -> Tensor | None:
-        """The weight of each sample, 0 to leave it out; None where samples do not differ."""
+        """The weight of each sample, 0 to leave it out; None if the samples do not differ."""
         diversity = scaled(1 - F.cosine_similarity(prior[None], p))
         certainty = scaled(-entropies(logits))
         if diversity is None or certainty is None:
@@ -132,7 +132,7 @@ class ROID(BatchMethod):
 
 
 def scaled(values: Tensor) -> Tensor | None:
-    """Values brought to [0, 1] by their smallest and largest; None where these are the same.
+    """Values scaled to [0, 1]; None if all are equal.
 
     Example:
         >>> scaled(torch.tensor([2.0, 4.0, 3.0]))

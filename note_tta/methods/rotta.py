@@ -1,4 +1,4 @@
-"""RoTTA: a robust teacher, a student, and a memory of recent, sure and balanced samples."""
+"""RoTTA: a robust teacher, a student, and a memory of recent, confident and class-balanced samples."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from .settings import check_rate, check_share
 class RoTTA(IntervalMethod):
     """Robust Test-Time Adaptation: a teacher answers; every `interval` samples a student learns from it.
 
-    An update shows the memory to the teacher and a random view of it to the student. The student takes one
-    Adam step on its affine parameters towards the teacher's answers, old samples counting less, and the
-    teacher follows as a moving average. Both mix the statistics of what they see into their running ones.
+    In an update the teacher sees the memory and the student a random view of it. The student takes one Adam
+    step on its affine parameters towards the teacher's answers, with less weight on old samples, and the
+    teacher follows as a moving average. Both mix the statistics of their input into their running statistics.
     `model` is the teacher. Only norm tensors are kept twice.
 
-    On LayerNorm, GroupNorm and RMSNorm there are no statistics to mix: the affine parameters learn alone.
+    LayerNorm, GroupNorm and RMSNorm have no statistics to mix: there only the affine parameters learn.
 
-    The authors' code answers a batch with the teacher of before it, even where an update falls inside; here
-    later samples see the update, so that batch boundaries make no difference. At their batch of 64 the two
-    are the same. Their entropy is of ln(p + 1e-6); here it is exact.
+    The authors' code answers a whole batch with the teacher from before it, even if an update falls inside the
+    batch. Here the samples after an update see it, so that batch boundaries make no difference. At their batch
+    of 64 the two are the same. Their entropy uses ln(p + 1e-6); ours is exact.
 
     Args:
-        model: A model of images in [0, 1] with norm layers; it normalises them itself.
+        model: A model with norm layers that takes images in [0, 1] and normalises them itself.
         memory: Where samples wait for the update; None is `CSTU(64)`.
         interval: Samples between two updates.
-        momentum: How far the running statistics move at a pass (α in the paper).
+        momentum: How far the running statistics move in one pass (α in the paper).
         lr: Adam's learning rate.
         ema: How much of the teacher stays at an update (1 − ν in the paper).
         generator: Source of randomness; None is a new generator with torch's default seed.
-        reach: As in `NOTE`: samples far beyond what the source had are not learned from.
+        reach: As in `NOTE`.
         delay: As in `NOTE`.
         executor: As in `NOTE`.
         output: As in `NOTE`.
@@ -130,7 +130,7 @@ class RoTTA(IntervalMethod):
         check_images(x, self)
 
     def store(self, x: Tensor, label: int, logits: Tensor) -> None:
-        """Take an accepted sample into the memory."""
+        """Put an accepted sample into the memory."""
         if self.memory.classes is None:
             self.memory.classes = len(logits)
         super().store(x, label, logits)

@@ -1,4 +1,4 @@
-"""SAR: sharpness-aware steps on reliable samples, and back to the source where the model collapses."""
+"""SAR: sharpness-aware steps on reliable samples, and a return to the source when the model collapses."""
 
 from __future__ import annotations
 
@@ -19,29 +19,28 @@ from .sharpness import uphill
 class SAR(BatchMethod):
     """Sharpness-Aware and Reliable entropy minimisation, made for GroupNorm and LayerNorm.
 
-    One step per batch. Samples whose entropy is below `margin` · ln(classes) count. The gradient is taken a
-    little uphill of where the parameters are, on those of them that are below it there too; where none is,
-    the step is skipped and counted. A moving average of that entropy that falls below `reset_below` ·
-    ln(classes) tells of a collapse: then weights and optimizer are the source's again
-    (`method.resets.value` counts that).
+    One step per batch, on the samples whose entropy is below `margin` · ln(classes). The gradient is taken a
+    little uphill of the current parameters, on those samples that are below the bound there too. If there are
+    none, the step is skipped and counted. If the moving average of this entropy falls below `reset_below` ·
+    ln(classes), the model has collapsed: weights and optimizer return to the source's, which
+    `method.resets.value` counts.
 
-    The paper's bound of the average is 0.2, for 1,000 classes; as a share of ln(classes) it means the same
-    for fewer, where a good model would lie below 0.2. After a reset the average starts anew; in the
-    authors' code it keeps its old value, so that it may reset several batches in a row. Their step with an
-    empty selection still moves the weights by momentum.
+    The paper's bound of the average is 0.2, for 1,000 classes. With fewer classes a good model may be below
+    0.2, so here the bound is a share of ln(classes). After a reset the average starts anew; in the authors'
+    code it keeps its old value, so it may reset several batches in a row. Their step with an empty selection
+    still moves the weights by momentum.
 
-    The defaults are the authors' for ResNets at batches of 32 and more. For smaller ones they scale `lr` by
-    B/32, for a ViT-B they take 1e-3 · B/64.
+    The defaults are the authors' for ResNets at batches of 32 and more. For smaller batches they scale `lr` by
+    B/32; for a ViT-B they use 1e-3 · B/64.
 
     Args:
         model: A model with norm layers.
         lr: The learning rate.
         optimizer: "sgd" (momentum 0.9), or "adam".
-        margin: The entropy up to which a sample is reliable, as a share of ln(classes); `math.inf` takes all.
+        margin: The largest entropy of a reliable sample, as a share of ln(classes); `math.inf` takes all.
         rho: How far uphill the second gradient is taken.
-        reset_below: The average entropy that counts as collapse, as a share of ln(classes); 0 switches it
-            off.
-        skip: Which norm layers keep their affine parameters, by name; `method.skipped` tells what it matched.
+        reset_below: The average entropy that counts as a collapse, as a share of ln(classes); 0 turns it off.
+        skip: Which norm layers keep their affine parameters, by name; `method.skipped` lists the matches.
         output: See `Method`.
     """
 
@@ -93,7 +92,7 @@ class SAR(BatchMethod):
         return True
 
     def take_over(self, draft: Draft) -> bool:
-        """Let the step take effect, or go back to the source where the model has collapsed."""
+        """Let the step take effect; return to the source if the model has collapsed."""
         taken = super().take_over(draft)
         if self.average.value is not None and self.average.value < self.reset_below:
             self.go_back()

@@ -1,4 +1,4 @@
-"""Which norm layers a method leaves alone: the last ones are the most sensitive (SAR, SoTTA, DeYO)."""
+"""Which norm layers a method does not adapt: the last ones are the most sensitive (SAR, SoTTA, DeYO)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LAST = ("layer4", "blocks.9", "blocks.10", "blocks.11", "norm.")
 
 
 def last_layers(name: str) -> bool:
-    """Whether a norm layer, by its name, is one of the last: the rule of SAR's authors.
+    """Whether a norm layer is one of the last ones, judged by its name as SAR's authors do.
 
-    It knows a ResNet's last stage and, by timm's names, a ViT-B's last three blocks and final norm. In
-    networks with other names (a ResNet for CIFAR with three stages, torchvision's ViT) it matches nothing.
+    It matches a ResNet's last stage and, by timm's names, the last three blocks and the final norm of a ViT-B.
+    In networks with other names (a CIFAR ResNet with three stages, torchvision's ViT) it matches nothing.
 
     Example:
         >>> [name for name in ("layer1.0.bn1", "layer4.0.bn1", "blocks.9.norm1", "norm") if last_layers(name)]
@@ -41,7 +41,7 @@ class AffineOutside:
     """Chooses the affine parameters of the norm layers that `skip` does not match.
 
     Args:
-        skip: Says of a layer, by its name, whether to leave it alone.
+        skip: Takes a layer's name and says whether to skip the layer.
         statistics: Choose the running statistics too, those of every BatchNorm layer.
     """
 

@@ -1,4 +1,4 @@
-"""Settings looked at where they come in."""
+"""Checks of keyword arguments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def check_count(name: str, value: int, least: int, most: int | None = None) -> None:
-    """Refuse what is not a whole number in a range.
+    """Refuse anything but a whole number in a range.
 
     Example:
         >>> check_count("interval", 0, least=1)
@@ -22,12 +22,12 @@ def check_count(name: str, value: int, least: int, most: int | None = None) -> N
 
 
 def check_share(name: str, value: float) -> None:
-    """Refuse what is not in [0, 1]."""
+    """Refuse a number outside [0, 1]."""
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must be in [0, 1], got {value}")
 
 
 def check_rate(name: str, value: float, *, zero: bool = False) -> None:
-    """Refuse what is not a finite number above 0, or from 0 on where `zero` is fine."""
+    """Refuse a number that is not finite and greater than 0 (or at least 0, where `zero` is allowed)."""
     if not (value >= 0 if zero else value > 0) or value == math.inf:
         raise ValueError(f"{name} must be {'at least' if zero else 'greater than'} 0 and finite, got {value}")

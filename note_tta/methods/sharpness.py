@@ -1,4 +1,4 @@
-"""Sharpness-aware steps (SAM): down the gradient of a place a little uphill."""
+"""Sharpness-aware steps (SAM): the gradient is taken a little uphill of the current parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @contextmanager
 def uphill(tensors: list[Tensor], rho: float) -> Iterator[None]:
-    """Inside the block, `tensors` are moved by `rho` along their gradients, taken as one vector; then back.
+    """Inside the block, move `tensors` by `rho` along their gradients, taken as one vector.
 
     Take the first gradient before the block, the second inside it, and the step after it.
 

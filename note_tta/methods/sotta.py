@@ -16,29 +16,28 @@ from .sharpness import uphill
 
 
 class SoTTA(IntervalMethod):
-    """Screening-out Test-Time Adaptation: learn from confident samples only, and down where it is flat.
+    """Screening-out Test-Time Adaptation: learn from confident samples only, with sharpness-aware steps.
 
-    The model answers with its running statistics. Samples of at least `confidence` enter a memory that
-    holds all classes alike. Every `interval` samples the affine parameters take one sharpness-aware Adam
-    step to make the entropy of the memory smaller. An update that finds the memory empty is skipped and
-    counted.
+    The model answers with its running statistics. Samples of at least `confidence` enter a class-balanced
+    memory. Every `interval` samples the affine parameters take one sharpness-aware Adam step that lowers the
+    entropy of the memory. If the memory is empty, the update is skipped and counted.
 
-    As in the authors' code both passes of the step are in train mode, so the running statistics move twice,
-    the second time under the perturbed parameters: by 0.36 in all at a momentum of 0.2. Their code switches
-    the whole network to train mode, dropout too; here only norm layers. Their entropy is of ln(p + 1e-6);
-    here it is exact.
+    As in the authors' code both passes of a step are in train mode, so the running statistics move twice, the
+    second time under the perturbed parameters: by 0.36 in total at a momentum of 0.2. Their code puts the
+    whole network into train mode, including dropout; here only norm layers are. Their entropy uses
+    ln(p + 1e-6); ours is exact.
 
     Args:
         model: A model with norm layers. On LayerNorm, GroupNorm and RMSNorm no statistics move.
         memory: Where samples wait for the update; None is `HUS(64)`.
         interval: Samples between two updates, confident or not.
-        confidence: The least probability of the predicted class to enter the memory. The paper has 0.99 on
-            CIFAR10-C, 0.66 on CIFAR100-C, 0.33 on ImageNet-C.
+        confidence: The least probability of the predicted class of a sample that enters the memory. The paper
+            has 0.99 on CIFAR10-C, 0.66 on CIFAR100-C and 0.33 on ImageNet-C.
         rho: How far uphill the second gradient is taken.
         momentum: How far the running statistics move at each of the two passes.
         lr: Adam's learning rate.
-        skip: Which norm layers keep their affine parameters, by name; `method.skipped` tells what it matched.
-        reach: As in `NOTE`: samples far beyond what the source had are not learned from.
+        skip: Which norm layers keep their affine parameters, by name; `method.skipped` lists the matches.
+        reach: As in `NOTE`.
         delay: As in `NOTE`.
         executor: As in `NOTE`.
         output: As in `NOTE`.
@@ -96,18 +95,18 @@ class SoTTA(IntervalMethod):
         return Adam(learned, lr=self.lr)
 
     def make_draft(self) -> Draft:
-        """What updates are worked out on, in two passes."""
+        """What updates are computed on, in two passes."""
         draft: Draft = super().make_draft()
         draft.pieces *= 2
         return draft
 
     def store(self, x: Tensor, label: int, logits: Tensor) -> None:
-        """Take a sample into the memory if its prediction is confident."""
+        """Put a sample into the memory if its prediction is confident."""
         if logits.softmax(dim=0)[label] >= self.confidence:
             super().store(x, label, logits)
 
     def learn(self, draft: Draft, x: Tensor) -> None:
-        """One sharpness-aware step on the entropy; a single sample has no statistics to move to."""
+        """One sharpness-aware step on the entropy. A single sample moves no statistics."""
         momentum = self.momentum if len(x) > 1 else None
         draft.backward(entropy(draft.predict(x, momentum=momentum)))
         with uphill(draft.learned, self.rho):

@@ -10,7 +10,7 @@ from .norm import nothing
 
 
 class Source(Method):
-    """Answer with the source model and learn nothing: the bar that adaptation has to clear.
+    """Answer with the source model and learn nothing: the baseline that adaptation has to beat.
 
     On a model trained with IABN this is the paper's ablation "IABN", on one converted after training "IABN*".
 

@@ -1,4 +1,4 @@
-"""What a method keeps of the source: computed once from samples, saved to a file, read again."""
+"""Statistics of the source data: computed once from samples, or read from a file."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MOST_SAMPLES = 100_000
 
 
 class SourceStatistics:
-    """Tensors that were computed from source samples by one model, for one purpose.
+    """Tensors that were computed from source samples with one model, for one purpose.
 
     Args:
-        kind: What they are: "fisher", "features".
-        fingerprint: The model that they belong to.
+        kind: What they are: "fisher" or "features".
+        fingerprint: The fingerprint of the model that they belong to.
         tensors: The tensors by name.
     """
 
@@ -35,7 +35,7 @@ class SourceStatistics:
         self.kind, self.fingerprint, self.tensors = kind, fingerprint, tensors
 
     def save(self, path: str | Path) -> None:
-        """Write them to a file (safetensors), to be given as `source=` the next time."""
+        """Write them to a safetensors file, for use as `source=` the next time."""
         about = {"kind": self.kind, "fingerprint": self.fingerprint}
         save_file({name: t.detach().contiguous().cpu() for name, t in self.tensors.items()}, path, about)
 
@@ -44,7 +44,7 @@ class SourceStatistics:
         """Read them from a file.
 
         Raises:
-            ValueError: It is not a file that `save` wrote.
+            ValueError: `save` did not write the file.
             FileNotFoundError: There is no such file.
         """
         if not Path(path).is_file():
@@ -62,7 +62,7 @@ class SourceStatistics:
 
 
 Source = Iterable[Any] | str | Path | SourceStatistics
-"""An iterable of input batches, a file that was saved before, or what was computed before."""
+"""An iterable of input batches, a file of statistics, or statistics."""
 
 
 def statistics_of(
@@ -76,10 +76,10 @@ def statistics_of(
 
     Args:
         source: Batches, a file or statistics.
-        kind: What is needed.
+        kind: The kind that is needed.
         backbone: The model that they must belong to.
         compute: Computes them from batches of finite samples.
-        refusal: What to say where there is no source.
+        refusal: The message if there is no source.
 
     Raises:
         ValueError: There is no source, it is of another kind or model, or its samples are not usable.
@@ -103,7 +103,7 @@ def statistics_of(
 
 
 def batches_of(source: Iterable[Any], backbone: Backbone) -> Iterator[Tensor]:
-    """The input batches of an iterable, as the model takes them; labels that come with them are left out."""
+    """The input batches of an iterable in the model's dtype and on its device, without labels."""
     empty = True
     for batch in source:
         x = batch[0] if isinstance(batch, list | tuple) else batch
@@ -123,7 +123,7 @@ def batches_of(source: Iterable[Any], backbone: Backbone) -> Iterator[Tensor]:
 def fisher_information(backbone: Backbone, names: list[str], batches: Iterator[Tensor]) -> Tensors:
     """The mean over batches of the squared gradient of the loss to the model's own predictions, by tensor.
 
-    The gradient is of a batch's mean loss, under the batch's statistics, so the size of the batches matters.
+    The gradient is that of a batch's mean loss under the batch's statistics, so the batch size matters.
     """
     draft = Draft(backbone, names, prepare=use_batch_statistics)
     sums = [torch.zeros_like(tensor) for tensor in draft.learned]
@@ -139,9 +139,10 @@ def fisher_information(backbone: Backbone, names: list[str], batches: Iterator[T
 
 @torch.no_grad()
 def class_features(backbone: Backbone, classifier: str, batches: Iterator[Tensor]) -> Tensors:
-    """Mean and unbiased variance `[K, D]` of the features of the samples that are predicted as each class.
+    """Mean and unbiased variance `[K, D]` of the features, by predicted class.
 
-    A class without samples has the mean of all; one with less than two has the variance within the others.
+    A class without samples gets the mean of all samples; one with fewer than two gets the variance within the
+    other classes.
     """
     module = backbone.build(backbone.source)
     listener = Listener(module, classifier)

@@ -1,4 +1,4 @@
-"""UnMix-TNS: statistics unmixed into components that follow the stream; nothing is learned by gradients."""
+"""UnMix-TNS: statistics split into components that follow the stream; nothing is learned by gradients."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .settings import check_count, check_share
 
 
 class UnMixTNS(Method):
-    """Every BatchNorm2d layer is replaced by `UnMixTNS2d`, whose components move with each batch.
+    """Replace every BatchNorm2d layer by `UnMixTNS2d`, whose components move with each batch.
 
-    A sample's answer does not depend on the other samples of its batch, but where the components go depends
-    on the batch boundaries: a batch of B moves them by 1 − (1 − momentum)^(B / batch_size), all at once.
-    `model` has other layers than the caller's, with their components among its tensors.
+    A sample's answer does not depend on the other samples of its batch, but the components do depend on the
+    batch boundaries: a batch of B moves them by 1 − (1 − momentum)^(B / batch_size) at once. The layers of
+    `model` are not the caller's, and their components are among its tensors.
 
-    The layers alone, made by `convert_unmix_tns`, go together with other methods: TENT, ROID and the like
-    move the components at each of their passes, NOTE at its updates. The paper's learning rates on top of
-    them are 1e-5 on CIFAR and 2.5e-6 on ImageNet-C.
+    The layers alone, made by `convert_unmix_tns`, can be used with other methods: TENT, ROID and the like move
+    the components in each pass, NOTE in its updates. The paper's learning rates with them are 1e-5 on CIFAR
+    and 2.5e-6 on ImageNet-C.
 
     Args:
         model: A model with BatchNorm2d layers; it is left as it is.
-        components: How many components a layer has; the paper has 128 for streams of mixed domains.
-        momentum: How far they move with a batch of `batch_size`; 0 keeps them where they began.
+        components: The number of components per layer; the paper has 128 for streams of mixed domains.
+        momentum: How far they move with a batch of `batch_size`; 0 keeps them fixed.
         batch_size: The paper has 64, and 16 on ImageNet-C.
-        generator: Source of randomness for where components begin; None is a new generator with torch's
+        generator: Source of randomness for the start of the components; None is a new generator with torch's
             default seed.
         output: See `Method`.
 
@@ -76,7 +76,7 @@ class UnMixTNS(Method):
         return self.random.generator
 
     def forward(self, x: Tensor) -> Tensor:
-        """Answer a batch, and let the components follow it."""
+        """Answer a batch, and move the components towards it."""
         if self.paused:
             return self.all_finite(self.predict(x))
         draft: Draft = self.made("draft", lambda: Draft(self.backbone))

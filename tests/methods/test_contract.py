@@ -435,7 +435,7 @@ def test_methods_are_found_by_name(tmp_path, monkeypatch):
         "absent_module:Mine": "cannot import absent_module for the method",
         "my_methods:Absent": "my_methods has no Absent to make a method with",
         "my_methods:other": "is not a subclass of note_tta.Method",
-        "note+glow": "unknown 'glow' in 'note\\+glow'; what goes around is filter",
+        "note+glow": "unknown wrapper 'glow' in 'note\\+glow'; known are filter",
     }.items():
         with pytest.raises(ValueError, match=message):
             tta.methods.find_method(name)
