@@ -26,7 +26,7 @@ from .evaluation import Result, evaluate
 from .experiments.variants import METHOD_ROWS
 from .methods import find_method, method_class
 from .models import build_model
-from .report.page import demo_page
+from .report.html_page import demo_page
 from .train import train
 
 STREAMS = ("correlated", "iid")

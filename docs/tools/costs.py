@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 import note_tta as tta
 from note_tta.data import DATASETS
-from note_tta.experiments.catalog import EXPERIMENTS, Experiment
+from note_tta.experiments.catalog import EXPERIMENTS
 from note_tta.experiments.cell import Job, Stream
+from note_tta.experiments.experiment import Experiment
 from note_tta.models import build_model
 
 MEASURED = Path(__file__).with_name("costs.json")

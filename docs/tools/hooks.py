@@ -20,7 +20,7 @@ from watch_tables import attack_table, collapse_table, cost_line, estimate_table
 
 from note_tta.experiments.store import Store
 from note_tta.report.build import make_report
-from note_tta.report.page import report_page
+from note_tta.report.html_page import report_page
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORT = "report/index.html"

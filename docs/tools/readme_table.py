@@ -9,10 +9,10 @@ from pathlib import Path
 
 from published import RESULTS
 
-from note_tta.experiments.catalog import TITLES
+from note_tta.data import DATASETS
 from note_tta.experiments.store import Store
 from note_tta.experiments.variants import VARIANTS
-from note_tta.report.markdown import NONE, WORSE, number
+from note_tta.report.markdown_tables import NONE, WORSE, number
 from note_tta.report.scores import Scores, Setup
 from note_tta.report.tables import mean_run
 
@@ -21,7 +21,7 @@ PAGES = {"README.md": "docs/results.md", "docs/index.md": "results.md"}
 """Where the table stands, and how each page links to all results."""
 
 START, END = "<!-- results: written by docs/tools/readme_table.py -->", "<!-- end of results -->"
-DATASETS = ("cifar10", "hapt", "extrasensory")
+SHOWN = ("cifar10", "hapt", "extrasensory")
 OURS = tuple(row for row, variant in VARIANTS.items() if "(ours)" in variant.title)
 ROWS = ("source", "bn_stats", "tent", "lame", "note", *OURS)
 EMPTY = "No results are committed yet; `note-tta reproduce table1 --dataset cifar10` makes some."
@@ -34,7 +34,7 @@ def table(folder: Path, link: str = "docs/results.md") -> str:
     that Source has; a method that has less is left out.
     """
     scores = Scores(Store(folder))
-    setups = [setup for name in DATASETS if (setup := scores.main_setup(name))]
+    setups = [setup for name in SHOWN if (setup := scores.main_setup(name))]
     columns = [_column(scores, setup) for setup in setups]
     if not columns:
         return EMPTY
@@ -63,14 +63,14 @@ def fill(page: str, content: str) -> str:
 
 def _head(scores: Scores, setup: Setup) -> str:
     run = mean_run([scores.of(setup.row("source"))])
-    return TITLES[setup.dataset] + ("" if run is None else f"<br>runs of {run:.0f}")
+    return DATASETS[setup.dataset].title + ("" if run is None else f"<br>runs of {run:.0f}")
 
 
 def _ahead_of_note(setups: list[Setup], columns: list[dict[str, str]]) -> str:
     """Where NOTE alone is not the best, and what is."""
     lowest = [next(row for row, cell in column.items() if cell.startswith("**")) for column in columns]
     ahead = [
-        f"{VARIANTS[row].title} on {TITLES[setup.dataset]}"
+        f"{VARIANTS[row].title} on {DATASETS[setup.dataset].title}"
         for setup, row in zip(setups, lowest, strict=True)
         if row != "note"
     ]

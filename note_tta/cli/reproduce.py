@@ -100,7 +100,7 @@ def reproduce(
     run_and_report(cells, store, where, workers, ray)
 
     from ..report.build import make_report
-    from ..report.markdown import LEGEND, markdown
+    from ..report.markdown_tables import LEGEND, markdown
 
     report = make_report([store.load(cell) for cell in cells if cell in store])
     for experiment in chosen:

@@ -98,8 +98,8 @@ def run(
         raise ValueError("name the data: --dataset for one of the paper's, or --data for your own")
 
     from ..data import DATASETS
-    from ..experiments.catalog import protocol_domain
     from ..experiments.cell import ORDERS, PROTOCOLS, Cell, Stream, options
+    from ..experiments.experiment import protocol_domain
     from ..experiments.store import Store
     from ..experiments.worker import Worker
     from ..methods import find_method
@@ -171,8 +171,9 @@ def _usual_norm(method: str, own: bool) -> str:
 
 
 def _usual_options(method: str, dataset: str) -> dict[str, object]:
-    from ..experiments.catalog import CORRELATED, template_for
+    from ..data import DATASETS
+    from ..experiments.experiment import template_for
     from ..experiments.variants import VARIANTS
 
-    known = dataset in CORRELATED and method in VARIANTS
+    known = dataset in DATASETS and method in VARIANTS
     return dict(template_for(dataset, method).method_options) if known else {}

@@ -1,6 +1,6 @@
-"""What an experiment is made of: streams, and cells, each one method on one stream from one source model.
+"""What experiments are made of: streams, and cells. A cell is one method with one source model on one stream.
 
-Neither knows of experiments, so a cell that two tables share is run once.
+Cells do not know their experiment, so a cell that two tables share is run once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PROTOCOLS = (
     "gli",
     "label-shift",
 )
-"""The names of `note_tta.streams.PROTOCOLS`, said here too so that a list of experiments needs no torch."""
+"""The names of `note_tta.streams.PROTOCOLS`, repeated here so that listing experiments does not import torch."""
 
 Scalar = str | int | float | bool | None
 Options = tuple[tuple[str, Scalar], ...]
 
 
 def options(mapping: Mapping[str, Any] | None = None, /, **more: Any) -> Options:
-    """Keywords in the form a cell holds them: sorted pairs of plain values.
+    """Keywords as a cell holds them: sorted pairs of plain values.
 
     Example:
         >>> options({"lr": 0.001}, interval=64)
@@ -47,16 +47,15 @@ def options(mapping: Mapping[str, Any] | None = None, /, **more: Any) -> Options
 
 @dataclass(frozen=True)
 class Stream:
-    """Samples in the order in which they come.
+    """The samples of a dataset in some order.
 
     Attributes:
         dataset: A name of `note_tta.data.DATASETS`, or a path to the user's own data.
-        domain: A domain of the dataset; of a protocol's stream all of its domains, joined by `+`.
-        order: `dirichlet`, `iid`, `sorted`, `chronological`, or the protocol by which domains follow one
-            another.
+        domain: A domain of the dataset; for a protocol, all of its domains joined by `+`.
+        order: `dirichlet`, `iid`, `sorted`, `chronological`, or the protocol that orders several domains.
         delta: Concentration of a Dirichlet order; None for the others.
-        seed: Draws the order.
-        samples: Only the first so many samples of each domain, put in order; None for all.
+        seed: Seed of the order.
+        samples: How many samples of each domain to use, from its start; None for all.
         data_options: Keywords of the dataset, such as `severity`.
         visits: How often the protocol `recurring` goes through all domains.
     """
@@ -108,16 +107,16 @@ class Cell:
     """One method on one stream.
 
     Attributes:
-        stream: What comes. Its seed also feeds the method and chooses the source model.
-        method: A name of `note_tta.METHODS`, with what goes around it, such as `note+filter`.
+        stream: The stream. Its seed is also the method's, and chooses the source model.
+        method: A name of `note_tta.METHODS`, with its wrappers: `note+filter`.
         model: A name of `note_tta.models.MODELS`, or `module:function` for the user's own.
         norm: The source model: trained with `bn`, `iabn` or `in`, or `iabn*`, trained with BatchNorm and
             converted.
         batch_size: Samples per call.
         width: Channels of the model's first stage; None for the published width.
-        checkpoint: A weights file in the place of the one that model, norm and seed name.
+        checkpoint: A weights file in place of the one that belongs to model, norm and seed.
         method_options: Keywords of the method that differ from its defaults.
-        norm_options: `alpha` and `correction` of the IABN layers where they differ from the checkpoint's.
+        norm_options: `alpha` and `correction` of the IABN layers, if they differ from the checkpoint's.
     """
 
     stream: Stream
@@ -142,7 +141,7 @@ class Cell:
 
     @property
     def text(self) -> str:
-        """The row that the cell is of, in words.
+        """The cell's row in words.
 
         Example:
             >>> Cell(Stream("hapt", "user22", "iid"), "note", model="sensor_cnn4").text
@@ -164,16 +163,16 @@ class Cell:
         return f"{dataset}/{self.stream.domain}{self.text[len(dataset) :]}, seed {self.stream.seed}"
 
     def row(self) -> Cell:
-        """The cell without what a table averages over: domain, seed and the number of samples."""
+        """The cell without domain, seed and number of samples, which a table averages over."""
         return replace(self, stream=replace(self.stream, domain="", seed=0, samples=None))
 
 
 Job = Cell | Stream
-"""What a worker does: run a method over a stream, or draw the stream alone."""
+"""What a worker is given: a cell to run, or a stream to draw."""
 
 
 def job_from_config(config: Any) -> Job:
-    """The cell, or where there is no method the stream, of a configuration that `config` made.
+    """The cell of a configuration that `config` made, or the stream if it names no method.
 
     Raises:
         ValueError: A field is missing, unknown or of the wrong type.

@@ -1,4 +1,4 @@
-"""The local backend: worker processes that keep their data and models, the cores divided among them."""
+"""The local backend: worker processes that keep their data and models."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ __all__ = ["ProcessPool", "available_cores"]
 
 
 def available_cores() -> int:
-    """The cores this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class ProcessPool:
-    """`lanes` processes, started afresh (never forked), each running one cell at a time.
+    """`lanes` processes (spawned, not forked), each of which runs one cell at a time.
 
-    A worker whose parent is gone ends itself; one that dies is replaced and its cell reported lost.
+    A worker ends when its parent is gone. A worker that dies is replaced, and its cell is reported as lost.
 
     Args:
-        lanes: How many processes.
-        settings: What each worker is made with.
+        lanes: The number of processes.
+        settings: The settings of each worker.
     """
 
     def __init__(self, lanes: int, settings: Settings) -> None:
@@ -51,15 +51,15 @@ class ProcessPool:
         self._busy: set[int] = set()
 
     def submit(self, lane: int, cell: Job) -> None:
-        """Give a free lane a cell; its process is started with its first."""
+        """Give a free lane a cell; its process starts with the first one."""
         if lane not in self._workers:
             self._workers[lane] = self._start()
         self._busy.add(lane)
-        with suppress(OSError):  # it died idle: `wait` finds the closed pipe and tells
+        with suppress(OSError):  # it died while idle: `wait` finds the closed pipe and reports it
             self._workers[lane][1].send(cell)
 
     def wait(self) -> tuple[int, Record | Failure | Lost]:
-        """The next lane to come free, with what came of its cell."""
+        """Wait for a lane to become free; returns it with its outcome."""
         lanes = {self._workers[lane][1]: lane for lane in self._busy}
         connection = wait(list(lanes))[0]
         lane = lanes[connection]  # type: ignore[index]
@@ -98,11 +98,11 @@ class ProcessPool:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """A process that starts inside never sees Ctrl-C, not even while it imports; here it comes a moment later."""
+    """Hide Ctrl-C from a process that starts inside, even while it imports; here it takes effect afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # starting it would lift the block
+    resource_tracker.ensure_running()  # its start would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -111,7 +111,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, settings: Settings, parent: int) -> None:
-    """Compute the cells that come through `pipe` until it closes."""
+    """Run the cells that come through `pipe` until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     if settings.threads is not None:

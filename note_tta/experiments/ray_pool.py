@@ -18,12 +18,12 @@ LOCAL = "local"
 
 
 class RayPool:
-    """`lanes` Ray actors, each running one cell at a time; results come back through Ray, not through files.
+    """`lanes` Ray actors, each of which runs one cell at a time. Results come back through Ray, not through files.
 
     Args:
-        lanes: How many actors; None takes as many as the cluster's cores allow.
-        settings: What each worker is made with; its data root and models folder must exist on every machine.
-        address: Of a running cluster; `local` starts one on this machine, `auto` finds the one it is in.
+        lanes: The number of actors; None for as many as the cluster's cores allow.
+        settings: The settings of each worker; data root and models folder must exist on every machine.
+        address: The address of a cluster; `local` starts one on this machine, `auto` finds the current one.
     """
 
     def __init__(self, lanes: int | None, settings: Settings, address: str = LOCAL) -> None:
@@ -36,7 +36,7 @@ class RayPool:
         self._started = not self._ray.is_initialized()
         if self._started:
             where: dict[str, Any] = {"address": address}
-            if address == LOCAL:  # its workers are as urgent as the pool's, not Ray's usual background
+            if address == LOCAL:  # normal priority, as in the process pool; Ray's default is low
                 where = {"num_cpus": lanes, "_system_config": {"worker_niceness": 0}}
             try:
                 self._ray.init(
@@ -52,13 +52,13 @@ class RayPool:
         self._running: dict[Any, int] = {}
 
     def submit(self, lane: int, cell: Job) -> None:
-        """Give a free lane a cell; its actor is started with its first."""
+        """Give a free lane a cell; its actor starts with the first one."""
         if lane not in self._actors:
             self._actors[lane] = self._actor.remote(self._settings)
         self._running[self._actors[lane].run.remote(cell)] = lane
 
     def wait(self) -> tuple[int, Record | Failure | Lost]:
-        """The next lane to come free, with what came of its cell."""
+        """Wait for a lane to become free; returns it with its outcome."""
         reference = self._ray.wait(list(self._running), num_returns=1)[0][0]
         lane = self._running.pop(reference)
         try:
@@ -78,17 +78,17 @@ class RayPool:
 
 
 class _Actor:
-    """A worker behind Ray's calls."""
+    """A worker as a Ray actor."""
 
     def __init__(self, settings: Settings) -> None:
         self._worker = Worker(settings)
 
     def process(self) -> int:
-        """The id of the process this actor lives in."""
+        """The id of this actor's process."""
         return os.getpid()
 
     def run(self, cell: Job) -> Record | Failure:
-        """Compute a cell; what it raises is an answer, so that Ray's own errors mean a dead actor."""
+        """Run a cell. An error is returned, so that an error raised by Ray means a dead actor."""
         try:
             return self._worker.run(cell)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""From an experiment to results: which cells there are, which are still to do, and doing them."""
+"""From an experiment to results: list its cells, find those without a result, and run them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from ..checkpoint import weights_fingerprint
 from ..data import DATASETS, MissingData, open_dataset
-from .catalog import Experiment
 from .cell import Cell, Job, options
+from .experiment import Experiment
 from .process_pool import ProcessPool, available_cores
 from .schedule import Backend, Tally, schedule
 from .source_models import find_checkpoint
@@ -21,7 +21,7 @@ __all__ = ["Plan", "make_backend", "plan", "run_cells"]
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of an experiment, and what was left out because its data is not there."""
+    """The cells of an experiment, and which datasets were left out since their data is missing."""
 
     cells: list[Job]
     missing: list[str]
@@ -46,19 +46,19 @@ def plan(
     Args:
         experiment: A table or figure.
         settings: Where the data is.
-        datasets: Only these of the experiment's datasets; where none is named, those whose data is there.
-        seeds: One run of everything per seed.
-        domains: Only these domains; all where none is named.
-        rows: Only these rows; all where none is named.
-        streams: Only these streams, `correlated` or `iid`; all where none is named.
-        samples: Only the first so many samples of each domain.
-        model: Another backbone than the paper's.
-        width: Another width than the published one.
+        datasets: Which of the experiment's datasets to use; by default, all whose data is there.
+        seeds: Everything is run once per seed.
+        domains: Which domains to use; by default, all.
+        rows: Which rows to use; by default, all.
+        streams: Which streams to use, `correlated` or `iid`; by default, all.
+        samples: How many samples of each domain to use, from its start.
+        model: A backbone in place of the paper's.
+        width: A width in place of the published one.
         data_options: Keywords of the dataset.
 
     Raises:
         ValueError: A dataset, domain or row is not part of the experiment.
-        MissingData: A dataset that was named, or every one, is not in the data root.
+        MissingData: A dataset that was named is not in the data root, or none is.
     """
     for name in datasets:
         if name not in experiment.datasets:
@@ -103,22 +103,22 @@ def run_cells(
     *,
     again: bool = False,
 ) -> Tally:
-    """Run the cells that have no result yet and save each as it comes.
+    """Run the cells that have no result yet, and save each result at once.
 
-    A cell is done where its result is in the store and was computed from the checkpoint that is there now.
-    Cells start in an order that lets a worker keep its data and models.
+    A cell is done if the store has its result and the checkpoint has not changed since. Cells are sorted so
+    that a worker can keep its data and models.
 
     Args:
         cells: What to run.
-        store: Where results are and go.
+        store: Where results are read and saved.
         settings: Where data and models are.
-        backend: Makes the workers; called only where something is to do.
-        report: Called with a line for a person now and then.
+        backend: Makes the workers; called only if there is something to run.
+        report: Called with messages for the user.
         on_saved: Called after each result.
-        again: Run all of them, also those that have a result.
+        again: Run all cells, including those that have a result.
 
     Raises:
-        FileNotFoundError: A source model is not there; nothing has been run then.
+        FileNotFoundError: A source model is missing. Nothing has been run.
     """
     digests: dict[Any, str] = {}
     waiting = [cell for cell in cells if again or not _is_done(cell, store, settings, digests)]
@@ -138,7 +138,7 @@ def run_cells(
 
 
 def make_backend(settings: Settings, workers: int | None = None, ray: str | None = None) -> Backend:
-    """The local pool, or Ray at an address; one worker per core where no number is given."""
+    """The local pool, or Ray at an address; by default with one worker per core."""
     if ray is None:
         return ProcessPool(workers or available_cores(), settings)
     from .ray_pool import LOCAL, RayPool

@@ -1,4 +1,4 @@
-"""Cells over workers: each free lane gets the next cell, and what a dead worker held is tried again."""
+"""Gives cells to workers: a free lane gets the next cell, and the cell of a worker that died is tried again."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from .store import Record
 __all__ = ["Backend", "Failure", "Lost", "Tally", "schedule"]
 
 TRIES = 3
-"""How often a cell is given to a worker before it is called failed."""
+"""How often a cell is tried before it counts as failed."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A cell that raised: running it again would raise again."""
+    """A cell that raised an error. It would do so again."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A cell whose worker died under it: it is worth another try."""
+    """A cell whose worker died. It is worth another try."""
 
     reason: str
 
 
 class Backend(Protocol):
-    """Something with `lanes` workers, each of which computes one cell at a time."""
+    """A number of workers (`lanes`), each of which runs one cell at a time."""
 
     lanes: int
 
@@ -39,7 +39,7 @@ class Backend(Protocol):
         """Give a free lane a cell."""
 
     def wait(self) -> tuple[int, Record | Failure | Lost]:
-        """The next lane to come free, with what came of its cell; a dead worker has been replaced."""
+        """Wait for a lane to become free; returns it with its outcome. A dead worker has been replaced."""
 
     def close(self) -> None:
         """Stop all workers, whatever they are doing."""
@@ -47,7 +47,7 @@ class Backend(Protocol):
 
 @dataclass
 class Tally:
-    """What became of the cells."""
+    """How many cells were done, and which failed."""
 
     done: int = 0
     failed: list[tuple[Job, str]] = field(default_factory=list)
@@ -59,13 +59,13 @@ def schedule(
     save: Callable[[Record], None],
     report: Callable[[str], None],
 ) -> Tally:
-    """Run cells on a backend's lanes and save each result as it comes.
+    """Run cells on a backend's lanes, and save each result at once.
 
     Args:
-        cells: In the order in which they start; neighbours that share data and model are cheap.
-        backend: The workers. They are stopped at the end, and when anything is raised here.
+        cells: In starting order; neighbours that share data and model are cheap.
+        backend: The workers. They are stopped at the end, also after an error.
         save: Called with each result.
-        report: Called with one line where a worker died or a cell failed.
+        report: Called with one line if a worker died or a cell failed.
 
     Returns:
         How many were done, and which failed with what message.

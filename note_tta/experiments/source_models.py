@@ -1,4 +1,4 @@
-"""Source models: found by the cell that starts from them, loaded once, checked against what the cell says."""
+"""Source models: found for a cell, loaded once, and checked against the cell."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _KEPT = 4
 
 
 class SourceModels:
-    """The source models that were used last.
+    """Loads source models and keeps those that were used last.
 
     Args:
-        folder: Where `note-tta train` puts them.
-        device: Where they run.
+        folder: Where `note-tta train` saves them.
+        device: The device that they run on.
     """
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
@@ -33,11 +33,11 @@ class SourceModels:
         self._loaded: dict[Any, tuple[nn.Module, dict[str, Any]]] = {}
 
     def get(self, cell: Cell, dataset: Dataset) -> tuple[nn.Module, dict[str, Any]]:
-        """The cell's source model, to be left as it is, and where it came from.
+        """The cell's source model, which the caller must not change, and where it comes from.
 
         Raises:
-            ValueError: The model is unknown, or not what the cell says.
-            FileNotFoundError: The checkpoint is not there.
+            ValueError: The model is unknown, or does not match the cell.
+            FileNotFoundError: The checkpoint is missing.
         """
         norm = _trained_norm(cell)
         key = (cell.stream.dataset, cell.model, cell.width, norm, cell.stream.seed, cell.checkpoint)
@@ -58,10 +58,10 @@ class SourceModels:
 
 
 def find_checkpoint(cell: Cell, folder: Path) -> Path:
-    """The file of the cell's source model: of its own seed where there is one, else of seed 0.
+    """The file of the cell's source model: that of its seed if there is one, else that of seed 0.
 
     Raises:
-        FileNotFoundError: There is neither; the message has the command that trains one.
+        FileNotFoundError: Neither exists. The message has the command that trains one.
     """
     if cell.checkpoint:
         path = Path(cell.checkpoint)
@@ -84,10 +84,10 @@ def find_checkpoint(cell: Cell, folder: Path) -> Path:
 
 
 def check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) -> None:
-    """Pass one sample through a model of the user's own, so that a misfit is found before the stream starts.
+    """Run the user's own model on one sample, to find a mismatch before the stream starts.
 
     Raises:
-        ValueError: The model does not take the samples, or tells other classes apart.
+        ValueError: The model does not take the samples, or has another number of classes.
     """
     told = count_classes(cell.model, model, domain.inputs([0]))
     classes, name = len(dataset.classes), cell.stream.dataset

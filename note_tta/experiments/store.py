@@ -1,13 +1,13 @@
-"""The results folder: one file of JSON lines per dataset and network, and what runs share stored once.
+"""The results folder: one file of JSON lines per dataset and network. What runs share is stored once.
 
 | File | A line is |
 |---|---|
-| `<dataset>-<network>.jsonl` | a run: its cell, what came out, the ids of what it shares with others |
+| `<dataset>-<network>.jsonl` | a run: its cell, its result, and the ids of what it shares with other runs |
 | `streams.jsonl` | a stream: its configuration, length, mean run length and labels |
 | `checkpoints.jsonl` | a source model: file name, fingerprint and card |
 | `provenance.jsonl` | versions, commit and machine |
 
-Lines are appended whole and never changed; of two runs of the same cell the later one counts.
+Lines are appended whole and never changed. If a cell was run twice, the later run counts.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ SCHEMA = 2
 """The version of the result files that this version of the package writes and reads."""
 
 MAX_BYTES = 4_000_000
-"""A longer line is refused unread; a real one has about a kilobyte."""
+"""The longest line that is read; a real one has about a kilobyte."""
 
 POINTS = 200
-"""Labels kept of a stream."""
+"""How many labels of a stream are kept."""
 
 STRETCHES = 100
-"""Parts of a stream whose wrong answers are counted apart."""
+"""Parts of a stream for which wrong answers are counted."""
 
 _SHARED = ("streams", "checkpoints", "provenance")
 _OF_STREAM = ("samples", "mean_run_length", "labels")
@@ -46,14 +46,14 @@ _OF_STREAM = ("samples", "mean_run_length", "labels")
 
 @dataclass(frozen=True)
 class Record:
-    """A cell or a stream, what came out, and where it came from.
+    """A cell or a stream, its result, and where it comes from.
 
     Attributes:
         job: The configuration.
-        result: Of a stream `samples`, `mean_run_length` and `labels` (thinned to `POINTS` places). Of a cell
-            also `error` (percent), `wrong` (wrong answers in each of `STRETCHES` parts of the stream),
+        result: For a stream, `samples`, `mean_run_length` and `labels` (at `POINTS` places). For a cell also
+            `error` (percent), `wrong` (wrong answers in each of `STRETCHES` parts of the stream),
             `per_class_error`, `counters`, `predictions_sha256`, `seconds`, `samples_per_second`,
-            `latency_ms`, and on a protocol's stream `visits`: by domain, the error of each visit.
+            `latency_ms`, and for a protocol `visits`: by domain, the error of each visit.
         provenance: Versions, commit, machine, time, and the fingerprints of data and checkpoint.
     """
 
@@ -86,7 +86,7 @@ class Store:
         self._records: dict[Job, Record] = {}
 
     def path(self, cell: Cell) -> Path:
-        """The file that the cell's result is or will be in."""
+        """The file for the cell's result."""
         width = "" if cell.width is None else f"w{cell.width}"
         words = (re.sub(r"[^A-Za-z0-9_.]+", "_", word) for word in (cell.stream.dataset, cell.model, width))
         return self.folder / ("-".join(word.strip("_.")[-80:] for word in words if word) + ".jsonl")
@@ -112,13 +112,13 @@ class Store:
 
         Raises:
             KeyError: There is none.
-            ValueError: A file, which the message names with the line, holds something else than results.
+            ValueError: A file holds something other than results. The message names file and line.
         """
         self._refresh()
         return self._records[job]
 
     def save(self, record: Record) -> None:
-        """Append a result, and before it what it shares with others, where that is not there yet."""
+        """Append a result, after what it shares with others unless that is stored already."""
         self._refresh()
         result, origin = dict(record.result), dict(record.provenance)
         drawn: dict[str, Any] = {key: result.pop(key) for key in _OF_STREAM if key in result}
@@ -138,7 +138,7 @@ class Store:
         append_line(self.path(job), _compact(line))
 
     def _share(self, kind: str, content: dict[str, Any]) -> str:
-        """The id of a shared line, which is appended where it is not there yet."""
+        """The id of a shared line, which is appended unless it is stored already."""
         text = json.dumps(content, sort_keys=True, allow_nan=False)
         key = hashlib.sha256(text.encode()).hexdigest()[:12]
         if key not in self._shared:
@@ -148,14 +148,14 @@ class Store:
         return key
 
     def _refresh(self) -> None:
-        """Read what was appended since the last time; runs first, so that what they refer to is there."""
+        """Read what was appended since the last time: runs first, so that what they refer to is complete."""
         runs = [line for path in self.files() for line in self._new_lines(path)]
         drawn = []
         for kind in _SHARED:
             for where, line in self._new_lines(self.folder / f"{kind}.jsonl"):
                 with _naming(where):
                     self._shared[line["id"]] = line
-                if kind == "streams" and "provenance" in line:  # drawn for its own sake
+                if kind == "streams" and "provenance" in line:  # a stream that was drawn by itself
                     drawn.append(
                         (where, {"cell": line["stream"], "result": {}, **line, "stream": line["id"]})
                     )
@@ -164,7 +164,7 @@ class Store:
                 self._add(line["cell"], line["result"], line)
 
     def _add(self, config: Any, result: Any, line: dict[str, Any]) -> None:
-        """Put a result together from its line and those it refers to."""
+        """Build a result from its line and the lines that it refers to."""
         job = job_from_config(config)
         drawn = self._shared[line["stream"]]
         result = {**result, **{key: drawn[key] for key in _OF_STREAM if key in drawn}}
@@ -178,7 +178,7 @@ class Store:
         self._records[job] = Record(job, result, origin)
 
     def _new_lines(self, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The whole lines of a file that were not read before, each with its place for messages."""
+        """The complete lines of a file that were not read before, each with its place for messages."""
         start, number = self._read.get(path, (0, 0))
         if not path.is_file() or path.stat().st_size == start:
             return
@@ -191,7 +191,7 @@ class Store:
                     raise ValueError(
                         f"{where} is no result of note-tta: it is longer than {MAX_BYTES:,} bytes"
                     )
-                if not line.endswith(b"\n"):  # a writer is at it, or was killed
+                if not line.endswith(b"\n"):  # still being written, or the writer was killed
                     return
                 with _naming(where):
                     content = json.loads(line)
@@ -219,7 +219,7 @@ def cumulative_error(result: dict[str, Any]) -> list[float]:
 
 
 def count_wrong(wrong: Any, stretches: int = STRETCHES) -> list[int]:
-    """How many answers are wrong in each of `stretches` parts of a stream, or in each sample of a short one.
+    """The wrong answers in each of `stretches` parts of a stream; in a short stream, of each sample.
 
     Example:
         >>> count_wrong([True] * 5 + [False, True, False, False, False], 2)
@@ -232,7 +232,7 @@ def count_wrong(wrong: Any, stretches: int = STRETCHES) -> list[int]:
 
 
 def thinned(values: Any, points: int = POINTS, digits: int = 2) -> list[Any]:
-    """At most `points` of a sequence's values at even distances, the last one always among them.
+    """At most `points` evenly spaced values of a sequence, including the last one.
 
     Example:
         >>> thinned([float(i) for i in range(10)], points=3)

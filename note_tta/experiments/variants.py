@@ -1,4 +1,4 @@
-"""The rows of tables: which method, on which source model, with what that differs from the defaults."""
+"""The rows of tables: a method, its source model, and the settings that differ from the defaults."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of a table: a method, the source model it starts from, and what differs from the defaults.
+    """A row of a table: a method, its source model, and the settings that differ from the defaults.
 
     Attributes:
         method: A name that `find_method` takes.
-        called: What tables call it, where that is not the method's title.
-        trained_with: The source model's norm layers, where they are not those that the method's class names.
+        called: Its name in tables; by default the method's title.
+        trained_with: The norm layers of the source model; by default those that the method's class names.
         method_options: Keywords of the method.
         norm_options: `alpha` and `correction` of the IABN layers.
     """
@@ -44,7 +44,7 @@ class Variant:
 
     @property
     def title(self) -> str:
-        """What tables call it."""
+        """Its name in tables."""
         from ..methods import method_title
 
         return self.called or method_title(self.method)
@@ -69,7 +69,7 @@ VARIANTS = {name: Variant(name) for name in METHOD_HOMES} | {
     "note+filter": Variant("note+filter", "NOTE + filter (ours)"),
     "adapt": Variant("adapt"),
 }
-"""Every row of every table, by name: the methods, the paper's ablations, and what is ours."""
+"""Every row of every table by name: the methods, the paper's ablations, and our compositions."""
 
 BASELINES = ("source", "bn_stats", "onda", "pl", "tent", "lame", "cotta")
 METHOD_ROWS = (*BASELINES, "note")
@@ -88,7 +88,7 @@ FORMS_OF_NOTE = (("iabn_star_pbrs", "NOTE, IABN swapped in"), ("pbrs", "NOTE, Ba
 
 _ADAM = {"optimizer": "adam", "lr": 0.001}
 
-# What papers (where they are silent, their authors' code) set by dataset and the methods' defaults are not.
+# Settings per dataset from the papers (or else from the authors' code) that differ from the defaults.
 DATASET_OPTIONS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("cotta", "cifar100"): {"p_th": 0.72},
     ("cotta", "imagenet"): {"p_th": 0.1},

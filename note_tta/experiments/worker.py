@@ -1,4 +1,4 @@
-"""What computes a cell: opens its data, draws its stream, builds its method over its source model."""
+"""Runs a cell: opens its data, draws its stream, and builds its method on its source model."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ __all__ = ["Settings", "Worker", "build_method", "draw_stream"]
 
 @dataclass(frozen=True)
 class Settings:
-    """Where a worker finds things and what it may use.
+    """Where a worker finds data and models, and what it computes with.
 
     Attributes:
-        data_root: The data root; None for the usual one.
+        data_root: The data root; None for the default one.
         models: The folder of checkpoints; None for `models` in the data root.
-        threads: Threads torch computes with; None leaves them alone.
-        device: Where models run.
+        threads: torch's threads; None leaves them as they are.
+        device: The device that models run on.
     """
 
     data_root: str | None = None
@@ -53,10 +53,10 @@ class Settings:
 
 
 class Worker:
-    """Runs cells one after another, keeping the domains and the source models it used last.
+    """Runs cells one after another, and keeps the domains and source models that it used last.
 
     Args:
-        settings: Where to find things.
+        settings: Where data and models are.
 
     Example:
         >>> stream = Stream("digits", "style", "dirichlet", delta=0.1)
@@ -71,7 +71,7 @@ class Worker:
         self._models = SourceModels(settings.models_folder, settings.device)
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        self._provenance = provenance()  # of the code that was loaded, whatever happens to the files later
+        self._provenance = provenance()  # of the code that is loaded now; the files may change later
 
     def dataset(self, name: str, options: Options = ()) -> Dataset:
         """A dataset, opened once."""
@@ -93,7 +93,7 @@ class Worker:
 
         Raises:
             ValueError: The configuration does not fit the data or the model.
-            FileNotFoundError: The data or the checkpoint is not there.
+            FileNotFoundError: The data or the checkpoint is missing.
         """
         started = time.perf_counter()
         stream = job.stream if isinstance(job, Cell) else job
@@ -136,14 +136,14 @@ class Worker:
 
 
 def draw_stream(stream: Stream, labels: dict[str, Tensor]) -> streams.DomainOrder:
-    """The order in which a stream's samples come.
+    """The order of a stream's samples.
 
-    It is drawn from the seed and the domain's name, so that each domain has its own and every method meets
-    the same.
+    It is drawn from the seed and the domain's name, so each domain has its own order and all methods see the
+    same one.
 
     Args:
         stream: What to draw.
-        labels: Of each of its domains, of the samples that are used.
+        labels: By domain, the labels of the samples that are used.
     """
     for name, values in labels.items():
         if len(values) == 0:
@@ -166,15 +166,15 @@ def _one_order(stream: Stream, labels: Tensor, generator: torch.Generator) -> Te
 
 
 def build_method(cell: Cell, model: nn.Module, dataset: Dataset | None = None) -> Method:
-    """The cell's method over `model`, with its options and its own source of randomness.
+    """The cell's method on `model`, with its options and its own generator.
 
-    Beside the method's own keywords, `memory` (`pbrs`, `reservoir`, `fifo`) and `capacity` make NOTE's
-    memory.
+    Besides the method's own keywords, the options `memory` (`pbrs`, `reservoir`, `fifo`) and `capacity` set
+    NOTE's memory.
 
     Args:
         cell: What to build.
         model: The source model.
-        dataset: Where a method that needs source samples gets them: the source's held-out domain.
+        dataset: The dataset, whose domain `test` gives source samples to a method that needs them.
 
     Raises:
         ValueError: The method is unknown or does not take an option.
@@ -216,7 +216,7 @@ def _generator(stream: Stream, purpose: str) -> torch.Generator:
 
 
 def _data_origin(domains: dict[str, Domain]) -> dict[str, str]:
-    """Where data comes from: of several domains, a digest of their fingerprints."""
+    """Where data comes from; for several domains, a digest of their fingerprints."""
     prints = [domain.fingerprint for domain in domains.values()]
     if len(prints) > 1:
         prints = [f"sha256:{hashlib.sha256(' '.join(prints).encode()).hexdigest()[:16]}"]
@@ -239,5 +239,5 @@ def _summary(outcome: Result, method: Method) -> dict[str, Any]:
 
 
 def _short(value: float | None) -> float | None:
-    """A percentage to two digits, whole where it is whole."""
+    """A percentage with two digits, or an int if it is whole."""
     return None if value is None else int(value) if value == int(value) else round(value, 2)

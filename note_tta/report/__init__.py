@@ -1,3 +1,3 @@
-"""From results to what people look at: tables beside the paper's, figures, and one page."""
+"""Reports from results: tables beside the paper's, figures, and one HTML page."""
 
 from . import _needs as _needs

@@ -9,10 +9,10 @@ from ..experiments.catalog import EXPERIMENTS
 from ..experiments.store import Record, Store
 from ..files import write_text
 from .claims import check_claims, orderings
-from .document import Report, details_page, filled_in, results_page
 from .figures import make_figures
+from .html_page import report_page
 from .latex import latex
-from .page import report_page
+from .markdown_pages import Report, details_page, filled_in, results_page
 from .scores import Scores
 from .tables import make_tables
 
@@ -20,7 +20,7 @@ __all__ = ["Report", "build_report", "make_report"]
 
 
 def make_report(records: Sequence[Record]) -> Report:
-    """Work out every table, figure and claim there are results for."""
+    """Make every table, figure and claim that has results."""
     scores = Scores(records)
     tables = {name: make_tables(experiment, scores) for name, experiment in EXPERIMENTS.items()}
     figures = {
@@ -33,13 +33,13 @@ def build_report(folder: str | Path, out: str | Path, archive: str | Path | None
     """Read a results folder and write its report.
 
     The report is `results.md`, `details.md`, `tables.tex`, `index.html` and `figures/*.svg`. A file
-    `notes.md` in the results folder is taken into `results.md`: words, whose numbers come from the results (see
-    `filled_in`).
+    `notes.md` in the results folder becomes part of `results.md`; its numbers are filled in from the results
+    (see `filled_in`).
 
     Args:
-        folder: Of results.
+        folder: The results folder.
         out: Where to write.
-        archive: A folder of an earlier version's results, shown on the page under its own name.
+        archive: A folder with the results of an earlier version, which get their own section.
 
     Returns:
         The files written.

@@ -1,6 +1,6 @@
-"""The paper's claims, each held against results: a verdict with its evidence.
+"""The paper's claims, checked against results: a verdict with its evidence.
 
-A claim about several methods has "held so far" where some of them were not run and all others agree with it.
+A claim about several methods has "held so far" if some of them were not run and all others agree with it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from functools import partial
 from statistics import correlation
 from typing import Literal, NamedTuple
 
-from ..experiments.catalog import CORRELATED, TITLES, Point
+from ..data import DATASETS
+from ..experiments.experiment import Point
 from ..experiments.variants import BASELINES, METHOD_ROWS, VARIANTS
 from .coverage import coverage_text, stream_title, usual
-from .markdown import number
+from .markdown_tables import number
 from .scores import Score, Scores, Setup
 
 __all__ = ["CLAIMS", "Claim", "Ordering", "check_claims", "orderings"]
@@ -61,9 +62,9 @@ class Ordering:
     Attributes:
         subject: The dataset, the stream and the setup.
         ours: Names with errors, lowest first.
-        apart: Those that are over other samples, domains or seeds, so that they have no place in the order.
-        paper: The same for the paper, of the rows that both have; empty where it has none.
-        agreement: Spearman's rank correlation of the two, None where there is nothing to compare.
+        apart: Methods over other samples, domains or seeds, which have no place in the order.
+        paper: The paper's order of the rows that both have; empty if it has none.
+        agreement: Spearman's rank correlation of the two; None if there is nothing to compare.
     """
 
     subject: str
@@ -74,7 +75,7 @@ class Ordering:
 
 
 class _Comparison(NamedTuple):
-    """Two rows over what both have: `lower` should have the lower error."""
+    """Two rows over what both have. The claim is that `lower` has the lower error."""
 
     lower: str
     higher: str
@@ -92,7 +93,7 @@ class _Comparison(NamedTuple):
 
 
 Compare = Callable[..., _Comparison | None]
-"""Compares two rows of one setup, on correlated streams where no other are named."""
+"""Compares two rows of one setup, by default on correlated streams."""
 
 
 def _compare(
@@ -109,7 +110,7 @@ def _compare(
 
 
 def check_claims(scores: Scores) -> list[Claim]:
-    """Hold every claim against every dataset and setup there are correlated results of."""
+    """Check every claim on every dataset and setup that has correlated results."""
     checks: dict[str, Callable[[Setup, Compare], tuple[Verdict, str]]] = {
         "i": _batch_methods_break,
         "ii": _note_is_best,
@@ -122,7 +123,7 @@ def check_claims(scores: Scores) -> list[Claim]:
     for setup in _setups(scores):
         if scores.of(setup.row("note")) is None:
             continue
-        recorded = CORRELATED[setup.dataset] == "chronological"
+        recorded = DATASETS[setup.dataset].stream == "chronological"
         for name, check in checks.items():
             told = (
                 _NO_IID if recorded and name in _ABOUT_IID else check(setup, partial(_compare, scores, setup))
@@ -132,7 +133,7 @@ def check_claims(scores: Scores) -> list[Claim]:
 
 
 def _setups(scores: Scores) -> list[Setup]:
-    return [setup for dataset in TITLES for setup in scores.setups(dataset)]
+    return [setup for dataset in DATASETS for setup in scores.setups(dataset)]
 
 
 def orderings(scores: Scores) -> list[Ordering]:
@@ -144,7 +145,7 @@ def orderings(scores: Scores) -> list[Ordering]:
 
 
 def _ordering(scores: Scores, setup: Setup, stream: str) -> Ordering | None:
-    """The order of a column; a method that is over other samples than most has no place in it."""
+    """The order of a column. A method over other samples than most has no place in it."""
     rows = [*METHOD_ROWS, *(["note_iid"] if stream == "iid" else [])]
     found = {row: score for row in rows if (score := scores.of(setup.row(row, Point(stream))))}
     if len(found) < 2:
@@ -153,7 +154,7 @@ def _ordering(scores: Scores, setup: Setup, stream: str) -> Ordering | None:
     errors = {row: score.number.mean for row, score in found.items() if score.coverage == shared}
     paper = {row: value.mean for row in errors if (value := setup.paper(stream, row))}
     return Ordering(
-        f"{TITLES[setup.dataset]}, {stream_title(stream, setup.dataset).lower()}"
+        f"{DATASETS[setup.dataset].title}, {stream_title(stream, setup.dataset).lower()}"
         + (f" · {setup.label}" if setup.label else ""),
         _ranked(errors),
         tuple(
@@ -215,7 +216,7 @@ def _note_iid_competes(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
 
 
 def _all(parts: dict[str, _Comparison | None], names: dict[str, str] | None = None) -> tuple[Verdict, str]:
-    """Held where every part holds; what contradicts it comes first, what is missing last."""
+    """Held if every part holds. Evidence against it comes first, what is missing comes last."""
     against = [part for part in parts.values() if part and not part.holds]
     for_it = [part for part in parts.values() if part and part.holds]
     missing = [
@@ -230,7 +231,7 @@ def _all(parts: dict[str, _Comparison | None], names: dict[str, str] | None = No
 
 
 def _told(parts: list[_Comparison], names: dict[str, str] | None = None) -> str:
-    """Numbers, put together by the side they share: `NOTE 21.1 against Source 42.3, TENT 76.4 (seed 0)`."""
+    """The errors, grouped by the row that they share: `NOTE 21.1 against Source 42.3, TENT 76.4 (seed 0)`."""
     together: dict[str, dict[str, list[str]]] = {}
     for part in parts:
         low = _said(part.lower, part.low, part.high, names)
@@ -243,7 +244,7 @@ def _told(parts: list[_Comparison], names: dict[str, str] | None = None) -> str:
 
 
 def _said(row: str, score: Score, other: Score, names: dict[str, str] | None = None) -> str:
-    """A row with its error, and with the samples it is over where the other's are not the same."""
+    """A row with its error, and with its samples if the other row has others."""
     name = (names or {}).get(row, VARIANTS[row].title)
     here = score.coverage.samples
     over = "" if here == other.coverage.samples or here is None else f" (first {here:,} samples)"
@@ -257,7 +258,7 @@ def _ranked(errors: dict[str, float]) -> tuple[str, ...]:
 
 
 def _rank_correlation(one: dict[str, float], other: dict[str, float]) -> float:
-    """Spearman's: the correlation of ranks, where equal values share their mean rank."""
+    """Spearman's rank correlation; equal values share their mean rank."""
     first, second = (_ranks(values) for values in (one, other))
     both = [[ranks[key] for key in one] for ranks in (first, second)]
     return correlation(*both) if all(len(set(ranks)) > 1 for ranks in both) else 0.0

@@ -1,4 +1,4 @@
-"""What a mean was taken over, and how to say it."""
+"""What a mean is over: samples, domains and seeds, and their description in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..data import DATASETS
-from ..experiments.catalog import CORRELATED
 
 _STREAMS = {
     "iid": "Uniformly distributed (i.i.d.)",
@@ -22,7 +21,7 @@ __all__ = ["Coverage", "comparable", "coverage_text", "domain_title", "stream_ti
 
 
 class Coverage(NamedTuple):
-    """Over what a mean was taken."""
+    """The samples, domains and seeds of a mean."""
 
     samples: int | None
     domains: tuple[str, ...]
@@ -31,11 +30,11 @@ class Coverage(NamedTuple):
 
 
 def coverage_text(dataset: str, coverage: Coverage, *, brief: bool = False) -> str:
-    """What a mean was taken over, where that is less than everything; else the seeds alone.
+    """What a mean is over, in words: the seeds, and whatever else is not complete.
 
     Args:
-        dataset: The domains are of.
-        coverage: Of the mean.
+        dataset: The dataset of the domains.
+        coverage: The mean's coverage.
         brief: Leave out the names of the domains and whether they were regenerated.
 
     Example:
@@ -55,7 +54,7 @@ def coverage_text(dataset: str, coverage: Coverage, *, brief: bool = False) -> s
 
 
 def usual(coverages: Sequence[Coverage]) -> Coverage:
-    """The coverage that most have; of several, the one over most domains."""
+    """The most common coverage; among several, the one with the most domains."""
     found = Counter(coverages)
     most = max(found.values())
     return max((c for c, n in found.items() if n == most), key=lambda c: (len(c.domains), str(c)))
@@ -70,14 +69,14 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def comparable(one: Coverage | None, other: Coverage | None) -> bool:
-    """Whether two means are over the same; the source's own domain goes with any targets."""
+    """Whether two means can be compared: same samples, seeds and domains. The source's own domain fits any targets."""
     if one is None or other is None:
         return True
     home = ("test",) in (one.domains, other.domains)
     return (one.samples, one.seeds) == (other.samples, other.seeds) and (home or one.domains == other.domains)
 
 
-def stream_title(stream: str, dataset: str | None = None) -> str:
+def stream_title(stream: str, dataset: str = "") -> str:
     """The heading over a stream's columns.
 
     Example:
@@ -86,12 +85,12 @@ def stream_title(stream: str, dataset: str | None = None) -> str:
     """
     if stream in _STREAMS:
         return _STREAMS[stream]
-    real = dataset is not None and CORRELATED.get(dataset) == "chronological"
+    real = dataset in DATASETS and DATASETS[dataset].stream == "chronological"
     return "Real stream" if real else "Temporally correlated"
 
 
 def domain_title(dataset: str, domain: str) -> str:
-    """A domain's name as a heading: a corruption in words, a user or a recording as it is called.
+    """A domain's name as a heading: a corruption in words, a user or a recording by its name.
 
     Example:
         >>> domain_title("cifar10", "gaussian_noise"), domain_title("mnist", "dotted_line")

@@ -1,4 +1,4 @@
-"""The paper's figures from results."""
+"""Figures from results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from ..experiments.catalog import TITLES, Experiment, Point, stream_at
+from ..data import DATASETS
+from ..experiments.experiment import Experiment, Point, stream_at
 from ..experiments.store import Record, cumulative_error, thinned
 from ..experiments.variants import VARIANTS
 from .coverage import coverage_text, domain_title, stream_title
@@ -22,12 +23,12 @@ CURVE_POINTS = 100
 AXES = {"figure5a": "concentration δ", "figure5b": "batch or memory size"}
 
 Curves = dict[str, list[float]]
-"""Error so far by row, at even distances over a stream."""
+"""Error so far by row, at evenly spaced places of a stream."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture: its file name without the ending, its title, and what paints it."""
+    """A picture: its file name without suffix, its title, and the function that paints it."""
 
     id: str
     title: str
@@ -35,16 +36,16 @@ class Figure:
     height: int = 320
 
     def svg(self) -> str:
-        """The picture for a page that says what its colours are."""
+        """The picture for a page whose style sheet sets the colours."""
         return draw(self.paint, (640, self.height), self.id)
 
     def file(self) -> str:
-        """The picture as a file of its own."""
+        """The picture as a file."""
         return standalone(self.svg(), self.title)
 
 
 def make_figures(experiment: Experiment, scores: Scores, tables: list[Table]) -> list[Figure]:
-    """Every figure of an experiment that there are results for."""
+    """Every figure of an experiment that has results."""
     if experiment.kind in ("bars", "sweep"):
         paint = _bars if experiment.kind == "bars" else partial(_sweep, AXES.get(experiment.id, ""))
         return [
@@ -63,7 +64,7 @@ def make_figures(experiment: Experiment, scores: Scores, tables: list[Table]) ->
 
 
 def runs_of_stream(scores: Scores, setup: Setup, stream: str) -> dict[str, dict[str, Record]]:
-    """By domain, of every row that ran over the same stream the run with the lowest seed."""
+    """By domain and row, the run with the lowest seed; all are over the same stream."""
     found = {row: scores.of(setup.row(row, Point(stream))) for row in VARIANTS}
     runs: dict[str, dict[str, Record]] = {}
     for domain in in_paper_order(setup.dataset, found.values()):
@@ -83,7 +84,7 @@ def curve(record: Record) -> list[float]:
 
 
 def _bars(table: Table, figure: Any) -> None:
-    """Two bars per method, the first outlined, the second filled; a tick where the paper has its value."""
+    """Two bars per method, the first outlined, the second filled; a tick marks the paper's value."""
     axes = figure.subplots()
     columns = {column.group: column for column in table.columns}
     order = [columns[name] for name in (stream_title("iid"), stream_title("correlated")) if name in columns]
@@ -126,7 +127,7 @@ def _sweep(x_title: str, table: Table, figure: Any) -> None:
 
 
 def _over_time(curves: Curves, samples: int, labels: Sequence[int], figure: Any) -> None:
-    """Error so far over a stream; under it the stream's classes as a strip, if there are labels."""
+    """Error so far over a stream, and under it the stream's classes as a strip if there are labels."""
     ratios = [12, 1] if labels else [1]
     axes, *under = figure.subplots(len(ratios), 1, squeeze=False, height_ratios=ratios)[:, 0]
     for row, values in curves.items():
@@ -157,7 +158,7 @@ def _line(
 
 
 def _streams(experiment: Experiment, scores: Scores) -> list[Figure]:
-    """The classes over time, a strip per point: of each way to open the data, the first stream there is."""
+    """The classes over time, one strip per point, from the first stream with each set of data options."""
     figures = []
     drawn = sorted(scores.streams, key=lambda stream: (stream.domain, stream.seed))
     for dataset in experiment.datasets:
@@ -169,7 +170,7 @@ def _streams(experiment: Experiment, scores: Scores) -> list[Figure]:
                 if alike:
                     strips[point.label] = scores.streams[alike[0]].result
             if strips:
-                title = f"{experiment.title} · {TITLES[dataset]}"
+                title = f"{experiment.title} · {DATASETS[dataset].title}"
                 height = 34 * len(strips) + 26
                 figures.append(Figure(f"{experiment.id}-{dataset}", title, partial(_strips, strips), height))
     return figures
@@ -209,7 +210,7 @@ def _visit_curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[
     if not lines:
         return []
     words = "-".join([experiment.id, setup.dataset, *setup.label.replace(",", "").split()])
-    title = " · ".join(filter(None, [experiment.title, TITLES[setup.dataset], setup.label]))
+    title = " · ".join(filter(None, [experiment.title, DATASETS[setup.dataset].title, setup.label]))
     return [Figure(words, title, partial(_visits, experiment, lines))]
 
 
@@ -223,7 +224,7 @@ def _visits(experiment: Experiment, lines: Curves, figure: Any) -> None:
 
 
 def _mean_curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[Figure]:
-    """Error so far as a mean over domains and seeds, of the rows that cover as much as NOTE does."""
+    """Mean error so far over domains and seeds, for the rows with the same coverage as NOTE."""
     found = {row: scores.of(setup.row(row)) for row in experiment.rows}
     note = found["note"]
     if note is None:
@@ -239,6 +240,6 @@ def _mean_curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[F
         return []
     words = "-".join([experiment.id, setup.dataset, *setup.label.replace(",", "").split()])
     over = coverage_text(setup.dataset, note.coverage)
-    title = " · ".join(filter(None, [experiment.title, TITLES[setup.dataset], setup.label, over]))
+    title = " · ".join(filter(None, [experiment.title, DATASETS[setup.dataset].title, setup.label, over]))
     samples = max(record.result["samples"] for records in note.records.values() for record in records)
     return [Figure(words, title, partial(_over_time, curves, samples, ()))]

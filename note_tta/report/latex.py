@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from .markdown import difference, number
+from .markdown_tables import difference, number
 from .tables import Entry, Table
 
 __all__ = ["latex"]

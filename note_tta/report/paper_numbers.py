@@ -5,7 +5,7 @@ whichever table or figure it is printed. The text of the paper at hand has lost 
 tables (all per-domain tables but two, and the source-error tables): those numbers are absent here and are
 printed as –.
 
-Rows go by the names of `note_tta.experiments.catalog.VARIANTS`. `correlated` is the Dirichlet stream of
+Rows go by the names of `note_tta.experiments.variants.VARIANTS`. `correlated` is the Dirichlet stream of
 CIFAR10-C, CIFAR100-C and MNIST-C, the class-sorted stream of ImageNet-C, and the real stream of KITTI, HARTH
 and ExtraSensory.
 """
@@ -134,7 +134,7 @@ def paper_number(dataset: str, stream: str, variant: str, domain: str | None = N
     Args:
         dataset: A name of `note_tta.data.DATASETS`.
         stream: `correlated` or `iid`.
-        variant: A row, by its name in `note_tta.experiments.catalog.VARIANTS`.
+        variant: A row, by its name in `note_tta.experiments.variants.VARIANTS`.
         domain: A corruption or a user; None for the mean over domains.
 
     Example:

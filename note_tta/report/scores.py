@@ -1,4 +1,4 @@
-"""Scores: what results say of a row, averaged over domains, with the spread over seeds."""
+"""Scores: the error of each row, averaged over domains, with its spread over seeds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from statistics import fmean, pstdev
 from typing import NamedTuple
 
 from ..data import DATASETS
-from ..experiments.catalog import EXPERIMENTS, TITLES, Point, template_for
+from ..experiments.catalog import EXPERIMENTS
 from ..experiments.cell import Cell, Options, Stream
+from ..experiments.experiment import Point, template_for
 from ..experiments.store import Record
 from .coverage import Coverage
 from .paper_numbers import Number, paper_number
@@ -25,7 +26,7 @@ _Runs = dict[tuple[str, int], Record]
 
 
 class Setup(NamedTuple):
-    """What the rows of a table have in common: the dataset, how it was opened, and the backbone."""
+    """What the rows of a table share: the dataset with its options, and the backbone."""
 
     dataset: str
     model: str
@@ -35,7 +36,7 @@ class Setup(NamedTuple):
 
     @classmethod
     def of(cls, cell: Cell) -> Setup:
-        """The setup that a cell belongs to."""
+        """The setup of a cell."""
         return cls(cell.stream.dataset, cell.model, cell.width, cell.checkpoint, cell.stream.data_options)
 
     def row(self, variant: str, point: Point | None = None) -> Cell:
@@ -55,7 +56,7 @@ class Setup(NamedTuple):
 
     @property
     def besides(self) -> str:
-        """What differs from the paper's backbone, in words: the same for setups that share a table.
+        """How the setup differs from the paper's, in words; setups with the same words share a table.
 
         Example:
             >>> Setup("cifar10", "resnet18", 16).besides, Setup("imagenet", "resnet18_imagenet", 16).besides
@@ -74,10 +75,10 @@ class Setup(NamedTuple):
     @property
     def title(self) -> str:
         """The dataset's title and the setup in words."""
-        return TITLES[self.dataset] + (f" · {self.label}" if self.label else "")
+        return DATASETS[self.dataset].title + (f" · {self.label}" if self.label else "")
 
     def paper(self, stream: str, variant: str, domain: str | None = None) -> Number | None:
-        """The paper's number to set beside; none where the data was opened in another way than the paper's.
+        """The paper's error for comparison; None if the data has other options than the paper's.
 
         Example:
             >>> Setup("cifar10", "resnet20").paper("correlated", "note")
@@ -93,9 +94,9 @@ class Score:
 
     Attributes:
         number: The mean and, with more than one seed, the population standard deviation of the seeds' means.
-        by_domain: The same for each domain.
+        by_domain: The same by domain.
         coverage: What the mean is over.
-        records: The results behind it: of each domain one per seed.
+        records: The results behind it: by domain, one per seed.
     """
 
     number: Number
@@ -105,7 +106,7 @@ class Score:
 
 
 class Other(NamedTuple):
-    """A row of no experiment, its score, and the score of the row without its options over the same."""
+    """A row that is in no experiment, its score, and for comparison the score without the row's options."""
 
     row: Cell
     score: Score
@@ -113,10 +114,10 @@ class Other(NamedTuple):
 
 
 class Scores:
-    """The scores that can be had from results.
+    """The scores of some results.
 
     Args:
-        records: Any number of results, in any order.
+        records: The results, in any order.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -131,12 +132,12 @@ class Scores:
                     groups[stream.samples][domain, stream.seed] = record
 
     def setups(self, dataset: str) -> list[Setup]:
-        """The setups there are results of for a dataset: the paper's backbone first, then by name."""
+        """The setups of a dataset that have results: the paper's backbone first, then by name."""
         found = {Setup.of(row) for row in self._rows if row.stream.dataset == dataset}
         return sorted(found, key=lambda setup: (setup.label != "", repr(setup)))
 
     def main_setup(self, dataset: str) -> Setup | None:
-        """The setup, of data opened as the paper has it, whose Source row covers most."""
+        """The setup, with the paper's data options, whose Source row covers most."""
         found = {
             setup: score
             for setup in self.setups(dataset)
@@ -145,12 +146,12 @@ class Scores:
         return max(found, key=lambda setup: _completeness(found[setup]), default=None)
 
     def of(self, row: Cell, *, source: bool = False, over: Coverage | None = None) -> Score | None:
-        """A row's score, from the most complete group of its results; None where there are none.
+        """A row's score, from the most complete group of its results; None if there are none.
 
         Args:
             row: A cell without domain, seed and samples.
-            source: Of the source's held-out domain in the place of the targets.
-            over: The samples, domains and seeds to take; None is the answer where not all of them are there.
+            source: Use the source's held-out domain in place of the targets.
+            over: The samples, domains and seeds to use; the result is None if one of them is missing.
         """
         groups = self._groups(row, source)
         if over is None:
@@ -163,9 +164,9 @@ class Scores:
         return _score(over.samples, {key: runs[key] for key in wanted})
 
     def pair(self, one: Cell, other: Cell) -> tuple[Score, Score] | None:
-        """The scores of two rows over the domains and seeds that both have; None where that is nothing.
+        """The scores of two rows over the domains and seeds that both have; None if they share none.
 
-        The numbers of samples are the same too, unless streams of different length share more domains.
+        The numbers of samples are the same too, unless streams of different lengths share more domains.
         """
         pairs = []
         for samples, ours in self._groups(one).items():
@@ -182,7 +183,7 @@ class Scores:
         for row in sorted(self._rows, key=lambda row: row.text):
             setup = Setup.of(row)
             score = self.of(row)
-            if score is None or (setup.dataset in TITLES and row in _rows_of_experiments(setup)):
+            if score is None or (setup.dataset in DATASETS and row in _rows_of_experiments(setup)):
                 continue
             plain = replace(row, method_options=(), norm_options=())
             pair = self.pair(row, plain) if plain != row else None
@@ -190,7 +191,7 @@ class Scores:
         return found
 
     def facts(self) -> list[tuple[str, str]]:
-        """Where the results come from: versions, commits, machines, data and the time they took."""
+        """Where the results come from: versions, commits, machines, data and computing time."""
         origins = [record.provenance for record in self.records]
 
         def seen(name: str) -> str:
@@ -229,13 +230,13 @@ def _rows_of_experiments(setup: Setup) -> frozenset[Cell]:
 
 
 def visit_errors(score: Score) -> list[float]:
-    """Of a recurring stream, the error of each visit: the mean over domains and seeds."""
+    """The error of each visit of a recurring stream: the mean over domains and seeds."""
     runs = [record.result["visits"][name] for name, found in score.records.items() for record in found]
     return [fmean(errors) for errors in zip(*runs, strict=True)]
 
 
 def average(numbers: Sequence[Number | None]) -> Number | None:
-    """The mean of numbers, None where one is missing.
+    """The mean of numbers; None if one is missing.
 
     Example:
         >>> average([Number(1.0), Number(2.0, 0.1)]), average([Number(1.0), None])
@@ -257,7 +258,7 @@ def _fairness(pair: tuple[Score, Score]) -> tuple[object, ...]:
 
 
 def _score(samples: int | None, runs: _Runs) -> Score:
-    """Average over the domains that the seeds share; a seed that a stopped run left behind does not count."""
+    """Average over the domains that the seeds share. A seed with fewer domains, left by a stopped run, is ignored."""
     counts = Counter(seed for _, seed in runs)
     seeds = sorted(seed for seed, count in counts.items() if count == max(counts.values()))
     names = sorted({domain for domain, _ in runs})
@@ -279,7 +280,7 @@ def _score(samples: int | None, runs: _Runs) -> Score:
 
 
 def _error(record: Record, domain: str) -> float:
-    """The error on a domain: of a stream over several, the mean over its visits."""
+    """The error on a domain; in a stream of several domains, the mean over its visits."""
     return fmean(record.result["visits"][domain] if "visits" in record.result else [record.result["error"]])
 
 

@@ -1,4 +1,4 @@
-"""Tables as data: rows, columns, ours beside the paper's, and what a mean was taken over."""
+"""Tables as data: our errors beside the paper's, and what each mean is over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ..data import DATASETS
-from ..experiments.catalog import DELTA, EXPERIMENTS, TITLES, Experiment, Point
+from ..experiments.catalog import EXPERIMENTS
+from ..experiments.experiment import DELTA, Experiment, Point
 from ..experiments.variants import METHOD_ROWS
 from .coverage import Coverage, comparable, coverage_text, domain_title, stream_title, usual
 from .paper_numbers import Number, paper_average
@@ -15,18 +16,21 @@ from .scores import Score, Scores, Setup, average, visit_errors
 
 __all__ = ["Column", "Entry", "Table", "in_paper_order", "make_tables", "mean_run"]
 
+Setups = dict[str, Setup]
+"""One setup per dataset; they share a table."""
+
 
 @dataclass(frozen=True)
 class Entry:
-    """A place in a table.
+    """A cell of a table.
 
     Attributes:
-        ours: What came out here.
-        paper: What the paper says.
-        coverage: What ours is a mean over.
-        best: The lowest of its column, to the digit that is printed.
-        worse: Above Source's in the same column.
-        note: The number of a footnote, 0 for none.
+        ours: Our error.
+        paper: The paper's error.
+        coverage: What our mean is over.
+        best: Whether ours is the lowest of its column, in printed digits.
+        worse: Whether ours is above Source's in the same column.
+        note: The number of a footnote; 0 for none.
     """
 
     ours: Number | None = None
@@ -54,11 +58,11 @@ class Column:
     """A column.
 
     Attributes:
-        title: What its numbers are of.
+        title: Its heading.
         entries: By row.
-        group: The stream that the column stands under.
-        dataset: What the numbers are of; empty for an average over datasets.
-        run: The mean length of a run of one class in its streams; None where it is not known.
+        group: The stream, as a heading over several columns.
+        dataset: The dataset; empty for an average over datasets.
+        run: The mean run length of its streams; None if it is not known.
     """
 
     title: str
@@ -69,7 +73,7 @@ class Column:
 
     @property
     def run_text(self) -> str:
-        """The mean run length in words; empty where it is not known."""
+        """The mean run length in words; empty if it is not known."""
         return "" if self.run is None else f"runs of {self.run:.1f}"
 
 
@@ -78,14 +82,14 @@ class Table:
     """A table ready to be printed.
 
     Attributes:
-        id: The experiment's id, made unique by what follows it.
+        id: The experiment's id and what sets this table apart.
         title: What it shows.
-        caption: Of which dataset, with which backbone, over which samples, domains and seeds.
+        caption: The dataset, the backbone, and the samples, domains and seeds.
         columns: Left to right.
-        rows: Top to bottom, the name that this table gives to each variant.
-        footnotes: What entries with a note are about.
-        wide: One column per domain: a heat map is the better picture.
-        usual: Whether the data was opened as the paper opens it.
+        rows: Top to bottom, each variant's name in this table.
+        footnotes: The texts of the notes.
+        wide: Whether it has a column per domain and is better shown as a heat map.
+        usual: Whether the data is the paper's, with no options.
     """
 
     id: str
@@ -103,8 +107,8 @@ class Table:
 
 
 def make_tables(experiment: Experiment, scores: Scores) -> list[Table]:
-    """Every table of an experiment that there are results for, one per setup."""
-    makers: dict[str, Callable[[Experiment, Scores, str, dict[str, Setup]], Iterator[Table]]] = {
+    """Every table of an experiment that has results, one per setup."""
+    makers: dict[str, Callable[[Experiment, Scores, str, Setups], Iterator[Table]]] = {
         "table": _by_dataset,
         "methods": _of_methods,
         "domains": _by_domain,
@@ -125,15 +129,15 @@ def make_tables(experiment: Experiment, scores: Scores) -> list[Table]:
 
 
 def in_paper_order(dataset: str, scores: Iterable[Score | None]) -> list[str]:
-    """The domains that occur, as the paper orders them; users by name."""
+    """The domains of some scores in the paper's order; users by name."""
     names = {name for score in scores if score for name in score.coverage.domains}
     order = DATASETS[dataset].targets if dataset in DATASETS else ()
     return sorted(names, key=lambda name: (order.index(name) if name in order else -1, name))
 
 
-def _groups(experiment: Experiment, scores: Scores) -> list[tuple[str, dict[str, Setup]]]:
-    """Setups that differ alike from the paper's backbones share their tables: their name, and by dataset."""
-    alike: dict[str, dict[str, Setup]] = {}
+def _groups(experiment: Experiment, scores: Scores) -> list[tuple[str, Setups]]:
+    """Setups that share tables, since they differ from the paper's in the same way: their name, and by dataset."""
+    alike: dict[str, Setups] = {}
     for dataset in experiment.datasets:
         for setup in scores.setups(dataset):
             alike.setdefault(setup.besides, {})[dataset] = setup
@@ -151,9 +155,7 @@ def _entry(score: Score | None, paper: Number | None = None, domain: str | None 
     return Entry(score.by_domain.get(domain) if domain else score.number, paper, score.coverage)
 
 
-def _by_dataset(
-    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
-) -> Iterator[Table]:
+def _by_dataset(experiment: Experiment, scores: Scores, label: str, setups: Setups) -> Iterator[Table]:
     """One column per dataset and stream, and the average over datasets."""
     rows, streams = experiment.rows, experiment.streams
     names = [
@@ -173,7 +175,7 @@ def _by_dataset(
             if not any(scored.values()):
                 continue
             entries = {row: _entry(score, setup.paper(stream, row)) for row, score in scored.items()}
-            found.append(Column(TITLES[name], entries, group, name, mean_run(scored.values())))
+            found.append(Column(DATASETS[name].title, entries, group, name, mean_run(scored.values())))
         columns += found
         if len(found) == len(names) > 1:
             papers = {row: paper_average(names, stream, row) if known else None for row in own}
@@ -184,14 +186,12 @@ def _by_dataset(
 
 
 def _measured(column: Column) -> int:
-    """How many rows of a column have a number of ours: one row alone compares nothing."""
+    """How many rows of a column have our error: one row alone compares nothing."""
     return sum(entry.ours is not None for entry in column.entries.values())
 
 
-def _of_methods(
-    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
-) -> Iterator[Table]:
-    """Methods with results by dataset, where the paper's own tables do not have them all."""
+def _of_methods(experiment: Experiment, scores: Scores, label: str, setups: Setups) -> Iterator[Table]:
+    """All methods with results by dataset, unless the paper's own tables show them all already."""
     shown = {name for other in EXPERIMENTS.values() if other is not experiment for name in other.datasets}
     found = {
         (name, row): score
@@ -204,10 +204,8 @@ def _of_methods(
         yield from _by_dataset(replace(experiment, rows=rows), scores, label, setups)
 
 
-def _by_domain(
-    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
-) -> Iterator[Table]:
-    """One column per domain and their average; a table per stream, and one more for the ablation."""
+def _by_domain(experiment: Experiment, scores: Scores, label: str, setups: Setups) -> Iterator[Table]:
+    """One column per domain and their average; one table per stream, and one for the ablation."""
     for dataset, setup in setups.items():
         more = experiment.ablations_of(dataset)
         for point in experiment.points_of(dataset):
@@ -233,16 +231,14 @@ def _by_domain(
                     )
                     for name in [*in_paper_order(dataset, found.values()), None]
                 ]
-                subject = f"{TITLES[dataset]}, {heading[0].lower()}{heading[1:]}"
+                subject = f"{DATASETS[dataset].title}, {heading[0].lower()}{heading[1:]}"
                 words = stream if experiment.datasets == (dataset,) else f"{dataset}-{stream}"
                 if ablation:
                     subject, words = f"{subject}, ablation", f"{words}-ablation"
                 yield _table(experiment, label, columns, wanted, subject, words, wide=True)
 
 
-def _of_source(
-    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
-) -> Iterator[Table]:
+def _of_source(experiment: Experiment, scores: Scores, label: str, setups: Setups) -> Iterator[Table]:
     """The source's own domain, then every target and their average."""
     for dataset, setup in setups.items():
         home = {row: scores.of(setup.row(row), source=True) for row in experiment.rows}
@@ -260,13 +256,11 @@ def _of_source(
             columns.append(
                 Column(domain_title(dataset, name) if name else "Avg", entries, "Targets", dataset)
             )
-        yield _table(experiment, label, columns, experiment.rows, TITLES[dataset], dataset)
+        yield _table(experiment, label, columns, experiment.rows, DATASETS[dataset].title, dataset)
 
 
-def _by_point(
-    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
-) -> Iterator[Table]:
-    """One column per point of a sweep; all are over what the point with least covers."""
+def _by_point(experiment: Experiment, scores: Scores, label: str, setups: Setups) -> Iterator[Table]:
+    """One column per point of a sweep, each over what all points have results for."""
     for dataset, setup in setups.items():
         found = [scores.of(setup.row("note", point)) for point in experiment.points]
         covered = [score.coverage for score in found if score is not None]
@@ -286,12 +280,10 @@ def _by_point(
         fixed = ("source", "onda")  # they have one error for all sizes
         measured = [any(e.ours for row, e in c.entries.items() if row not in fixed) for c in columns]
         if sum(measured) >= 3:  # a sweep needs points beside those it shares with Table 1
-            yield _table(experiment, label, columns, experiment.rows, TITLES[dataset], dataset)
+            yield _table(experiment, label, columns, experiment.rows, DATASETS[dataset].title, dataset)
 
 
-def _by_visit(
-    experiment: Experiment, scores: Scores, label: str, setups: dict[str, Setup]
-) -> Iterator[Table]:
+def _by_visit(experiment: Experiment, scores: Scores, label: str, setups: Setups) -> Iterator[Table]:
     """Every fifth visit of a recurring stream, and the mean over all."""
     for dataset, setup in setups.items():
         (point,) = experiment.points
@@ -314,7 +306,7 @@ def _by_visit(
         ]
         means = {row: _entry(score) for row, score in found.items()}
         columns.append(Column("Avg", means, "", dataset, mean_run(found.values())))
-        yield _table(experiment, label, columns, experiment.rows, TITLES[dataset], dataset)
+        yield _table(experiment, label, columns, experiment.rows, DATASETS[dataset].title, dataset)
 
 
 def _at_visit(score: Score, visit: int) -> Number | None:
@@ -323,7 +315,7 @@ def _at_visit(score: Score, visit: int) -> Number | None:
 
 
 def mean_run(scores: Iterable[Score | None]) -> float | None:
-    """The mean run length of the streams of the first row there is; rows of a column share their streams."""
+    """The mean run length of a column's streams, which its rows share."""
     for score in scores:
         if score is not None:
             records = [record for found in score.records.values() for record in found]
@@ -370,7 +362,7 @@ def _table(
     footnotes = list(dict.fromkeys(texts))
     over = {name: coverage_text(name, coverage) for name, coverage in common.items()}
     if len(set(over.values())) > 1:
-        over = {name: f"{TITLES[name]}: {text}" for name, text in over.items()}
+        over = {name: f"{DATASETS[name].title}: {text}" for name, text in over.items()}
     return Table(
         "-".join(filter(None, (experiment.id, suffix, _slug(label)))),
         experiment.title,

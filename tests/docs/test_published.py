@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from note_tta.cli import _cells, main
-from note_tta.data import Dataset
+from note_tta.data import DATASETS, Dataset
 from note_tta.data.corruptions.names import CORRUPTIONS
 from note_tta.experiments import runner, worker
-from note_tta.experiments.catalog import CORRELATED
 from note_tta.experiments.cell import Cell
 from note_tta.experiments.store import Store
 
@@ -38,7 +37,9 @@ def cells_of(published, monkeypatch):
         there = {domain for stream in streams for domain in stream.domain.split("+")}
         targets = [*CORRUPTIONS, *sorted(there - set(CORRUPTIONS))]
         targets = tuple(domain for domain in targets if domain in there)
-        return Dataset(name, name, ("a", "b"), (3, 8, 8), targets, CORRELATED[name], dict.fromkeys(targets))
+        return Dataset(
+            name, name, ("a", "b"), (3, 8, 8), targets, DATASETS[name].stream, dict.fromkeys(targets)
+        )
 
     def stop(cells, *_, **__):
         raise Planned(cells)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from note_tta import streams
-from note_tta.experiments.catalog import Point, stream_at, template_for
 from note_tta.experiments.cell import PROTOCOLS, Stream, options
+from note_tta.experiments.experiment import Point, stream_at, template_for
 from note_tta.experiments.source_models import SourceModels, find_checkpoint
 from note_tta.experiments.store import Store, cumulative_error
 from note_tta.experiments.worker import Worker, build_method, draw_stream

@@ -3,7 +3,7 @@
 import pytest
 
 from note_tta.report.build import make_report
-from note_tta.report.page import report_page
+from note_tta.report.html_page import report_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

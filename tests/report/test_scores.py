@@ -3,7 +3,7 @@ from statistics import pstdev
 
 import pytest
 
-from note_tta.experiments.catalog import Point
+from note_tta.experiments.experiment import Point
 from note_tta.report.paper_numbers import Number
 from note_tta.report.scores import Scores, Setup, average
 

@@ -1,4 +1,4 @@
-"""The results as documents in Markdown: one page to take in, and one with every table and figure."""
+"""The results as two Markdown pages: an overview, and one with every table and figure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..experiments.catalog import EXPERIMENTS, TITLES, Point
+from ..data import DATASETS
+from ..experiments.catalog import EXPERIMENTS
+from ..experiments.experiment import Point
 from .claims import CLAIMS, Claim, Ordering
 from .coverage import coverage_text
 from .figures import Figure
-from .markdown import LEGEND, escaped, markdown, number
+from .markdown_tables import LEGEND, escaped, markdown, number
 from .scores import Other, Scores
 from .tables import Table, mean_run
 
@@ -36,15 +38,15 @@ _TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:/([a-z-]+))?(?::(\w+))?\}")
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a report says about some results.
+    """Everything that a report shows of some results.
 
     Attributes:
         scores: What it is made from.
         tables: By experiment.
         figures: By experiment.
-        claims: On every dataset and setup.
-        orders: Of every column.
-        others: Runs that are part of no experiment.
+        claims: For every dataset and setup.
+        orders: For every column.
+        others: Rows that are in no experiment.
     """
 
     scores: Scores
@@ -56,19 +58,19 @@ class Report:
 
     @property
     def plain_claims(self) -> list[Claim]:
-        """The claims on data as the paper opens it."""
-        setups = [s for name in TITLES for s in self.scores.setups(name) if not s.data_options]
+        """The claims on data with the paper's options."""
+        setups = [s for name in DATASETS for s in self.scores.setups(name) if not s.data_options]
         titles = {setup.title for setup in setups}
         return [claim for claim in self.claims if claim.subject in titles]
 
 
 def results_page(report: Report, notes: str = "", archive: Report | None = None) -> str:
-    """The page: a person's findings, the claims with verdicts, tables beside the paper's, what is beyond it.
+    """The overview: findings, claims with verdicts, tables beside the paper's, and what goes beyond the paper.
 
     Args:
-        report: What the page is about.
-        notes: A person's findings, `filled_in`.
-        archive: What an earlier version's results say, shown under its own name where there is one.
+        report: What the page shows.
+        notes: The findings, written by hand and `filled_in`.
+        archive: The report of an earlier version's results, if any, which gets its own section.
     """
     lines = [
         "# Results",
@@ -98,7 +100,7 @@ def results_page(report: Report, notes: str = "", archive: Report | None = None)
 
 
 def details_page(report: Report) -> str:
-    """Everything: the claims with their evidence, every table and figure, and where it all came from."""
+    """All details: the claims with their evidence, every table and figure, and where they come from."""
     lines = ["# Results in detail", "", *(f"- {name}: {value}" for name, value in report.scores.facts())]
     if report.claims:
         lines += ["", "## The paper's claims", "", *_verdicts([(c.subject, c) for c in report.claims])]
@@ -123,10 +125,10 @@ def details_page(report: Report) -> str:
 
 
 def filled_in(notes: str, scores: Scores) -> str:
-    """A person's notes with their numbers: `{note@hapt}` becomes NOTE's error there.
+    """Fill in the numbers of hand-written notes: `{note@hapt}` becomes NOTE's error on HAPT.
 
-    A token has a row of `VARIANTS`, a dataset, after a slash a stream other than the correlated one, and after a
-    colon a domain where it is not the mean over all. `{run@hapt}` becomes the streams' mean run length.
+    A token is `{row@dataset}`, where the row is one of `VARIANTS`. `/stream` may follow for another stream than
+    the correlated one, and `:domain` for one domain in place of the mean. `{run@hapt}` is the mean run length.
 
     Raises:
         ValueError: There is no such result.
@@ -148,7 +150,7 @@ def filled_in(notes: str, scores: Scores) -> str:
 
 
 def _shown(report: Report, name: str) -> list[str]:
-    """An experiment's tables and figures on the page; of a table by domain the average alone."""
+    """An experiment's tables and figures on the page; a table by domain shows only its average."""
     lines: list[str] = []
     for table in filter(_worth_showing, report.tables[name]):
         lines += ["", markdown(_average(table) if table.wide else table).rstrip()]
@@ -156,14 +158,14 @@ def _shown(report: Report, name: str) -> list[str]:
 
 
 def _worth_showing(table: Table) -> bool:
-    """Whether a table is of data as the paper opens it, and not of two rows that other tables have too."""
+    """Whether a table has the paper's data options and more than two rows, which other tables have too."""
     measured = [row for row in table.rows if any(entry.ours for entry in table.entries(row))]
     return table.usual and (len(measured) > 2 or len(measured) == len(table.rows))
 
 
 def _average(table: Table) -> Table:
     last = table.columns[-1]
-    return replace(table, columns=(replace(last, title=TITLES[last.dataset]),), wide=False)
+    return replace(table, columns=(replace(last, title=DATASETS[last.dataset].title),), wide=False)
 
 
 def _pictures(figures: Sequence[Figure]) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from note_tta.experiments.catalog import EXPERIMENTS
 from note_tta.report.latex import latex
-from note_tta.report.markdown import markdown
+from note_tta.report.markdown_tables import markdown
 from note_tta.report.scores import Scores
 from note_tta.report.tables import make_tables
 

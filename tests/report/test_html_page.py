@@ -7,7 +7,7 @@ import torch
 
 from note_tta.evaluation import Result
 from note_tta.report.build import make_report
-from note_tta.report.page import Section, demo_page, page, report_page
+from note_tta.report.html_page import Section, demo_page, page, report_page
 
 VOID = {"meta", "link", "br", "path", "use"}
 

@@ -1,4 +1,4 @@
-"""One page that holds everything: no network, no other file, light and dark, desk and phone."""
+"""The report as one HTML page without other files or network, for light and dark, desktop and phone."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from importlib.resources import files
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from ..data import DATASETS
 from ..evaluation import Result
-from ..experiments.catalog import EXPERIMENTS, TITLES
+from ..experiments.catalog import EXPERIMENTS
 from ..experiments.store import POINTS, thinned
 from ..experiments.variants import VARIANTS
 from .claims import CLAIMS, Claim
 from .coverage import coverage_text, domain_title, stream_title
 from .drawing import class_colour, method_style
 from .figures import CURVE_POINTS, Curves, Figure, curve, runs_of_stream
-from .markdown import difference, number
+from .markdown_tables import difference, number
 from .tables import Table
 
 if TYPE_CHECKING:
-    from .document import Report
+    from .markdown_pages import Report
 
 __all__ = ["Card", "Panel", "Section", "demo_page", "page", "report_page"]
 
@@ -30,12 +31,12 @@ CARD_ROWS = ("source", "bn_stats", "tent", "lame", "note", "adapt")
 
 @dataclass(frozen=True)
 class Panel:
-    """A stream that one can watch: its classes over time, and each row's error so far.
+    """A stream to watch: its classes over time, and each row's error so far.
 
     Attributes:
         title: The dataset and the setup.
-        stream: What kind of stream.
-        domain: Of the dataset.
+        stream: The kind of stream.
+        domain: The dataset's domain.
         samples: The stream's length.
         labels: The class at evenly spaced moments.
         curves: By row, the error so far in percent at evenly spaced moments.
@@ -51,7 +52,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Card:
-    """A few bars at the head of the page: an error in percent per row."""
+    """A few bars at the top of the page: the error in percent of each row."""
 
     title: str
     subtitle: str
@@ -60,17 +61,17 @@ class Card:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page, with its entry in the bar at the top.
+    """A section of the page, with an entry in the navigation bar.
 
     Attributes:
         id: Its anchor.
         title: Its heading.
-        short: The entry in the bar.
+        short: Its entry in the bar.
         text: A sentence under the heading.
-        tables: Shown as heat maps where they are wide, else as numbers.
-        figures: Shown as they are.
+        tables: Shown as heat maps if they are wide, otherwise as numbers.
+        figures: Shown as pictures.
         claims: Shown as a board.
-        explorer: Whether the streams to watch are here.
+        explorer: Whether it shows the streams to watch.
         facts: Names and values at the end.
     """
 
@@ -92,14 +93,14 @@ def page(
     panels: Sequence[Panel] = (),
     cards: Sequence[Card] = (),
 ) -> str:
-    """The page's HTML; the same for the same data, byte for byte.
+    """The page's HTML. The same data give the same bytes.
 
     Args:
         title: The heading.
         intro: A sentence or two under it.
         sections: Top to bottom.
-        panels: The streams to watch, shown in the section that has the explorer.
-        cards: Shown at the head.
+        panels: The streams to watch, for the section with the explorer.
+        cards: Shown at the top.
     """
     import jinja2
     from markupsafe import Markup
@@ -130,7 +131,7 @@ def page(
 def report_page(report: Report) -> str:
     """The page of a report."""
     scores = report.scores
-    setups = [setup for dataset in TITLES for setup in scores.setups(dataset)]
+    setups = [setup for dataset in DATASETS for setup in scores.setups(dataset)]
     panels = [
         Panel(
             setup.title,
@@ -150,7 +151,7 @@ def report_page(report: Report) -> str:
         found = {row: score.number.mean for row in CARD_ROWS if (score := scores.of(setup.row(row)))}
         if len(found) > 1:
             over = ", ".join(filter(None, [setup.label, "correlated stream, error in percent"]))
-            cards.append(Card(TITLES[setup.dataset], over, found))
+            cards.append(Card(DATASETS[setup.dataset].title, over, found))
     sections = []
     if report.claims:
         sections.append(Section("claims", "The paper's claims", "Claims", claims=report.claims))
@@ -184,14 +185,14 @@ def demo_page(
     domain: str = "all",
     stream_titles: Mapping[str, str] | None = None,
 ) -> str:
-    """A page for results that are at hand, not in a folder: `{stream: {method: Result}}`.
+    """A page of results in memory: `{stream: {method: Result}}`.
 
     Args:
-        results: By the stream's name, then by the method's name in `METHODS`, in the order to show them.
+        results: By stream and by name in `METHODS`, in the order to show them.
         title: The heading.
         intro: A sentence or two under it.
-        domain: What the streams are of.
-        stream_titles: How to call the streams.
+        domain: The domains of the streams.
+        stream_titles: The names of the streams on the page.
     """
     panels, cards = [], []
     for stream, by_method in results.items():
@@ -211,7 +212,7 @@ def _name(row: str) -> str:
 
 
 def _data(panels: Sequence[Panel]) -> str:
-    """What the page draws its charts from, as JSON."""
+    """The data of the page's charts, as JSON."""
     rows = dict.fromkeys(row for panel in panels for row in panel.curves)
     styles = {row: [_name(row), *method_style(row)] for row in rows}
     sizes = {max(panel.labels, default=0) + 1 for panel in panels}
@@ -222,6 +223,6 @@ def _data(panels: Sequence[Panel]) -> str:
 
 
 def _groups(table: Table) -> list[tuple[str, int]]:
-    """The headings over a table's columns and how many columns each spans; none where there is one only."""
+    """The headings over a table's columns and the columns that each spans; none if there is only one."""
     found = [(name, len(list(part))) for name, part in groupby(column.group for column in table.columns)]
     return found if len({name for name, _ in found}) > 1 else []

@@ -1,0 +1,204 @@
+"""An experiment: a table or a figure as data, and the cells that it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .cell import PROTOCOLS, Cell, Job, Stream, options
+from .variants import DATASET_OPTIONS, VARIANTS
+
+__all__ = ["DELTA", "Experiment", "Point", "protocol_domain", "stream_at", "template_for"]
+
+Kind = Literal[
+    "table",
+    "domains",
+    "source",
+    "bars",
+    "streams",
+    "sweep",
+    "curves",
+    "mean curves",
+    "visits",
+    "visit curves",
+    "methods",
+]
+
+DELTA = 0.1
+"""The paper's concentration of the Dirichlet stream."""
+
+_OF_STREAM = ("domain", "seed", "samples", "data_options")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point on a figure's axis: how correlated the stream is, and how large a batch or memory is.
+
+    Attributes:
+        stream: `correlated`, `iid`, or a name of `PROTOCOLS`.
+        delta: Concentration of a Dirichlet order.
+        batch_size: Size of a batch, and of NOTE's memory.
+        label: Its name on the axis.
+        visits: How often the protocol `recurring` goes through all domains.
+    """
+
+    stream: str = "correlated"
+    delta: float = DELTA
+    batch_size: int = 64
+    label: str = ""
+    visits: int = 1
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a figure.
+
+    Attributes:
+        id: The name on the command line.
+        title: What it shows.
+        kind: How it is laid out.
+        datasets: Its datasets; the columns of a table, in the paper's order.
+        rows: Names of `VARIANTS`, in the paper's order.
+        streams: `correlated`, `iid` or both.
+        points: The axis of a sweep, or the streams of a picture.
+        labels: Rows that have another name in this table.
+        more: The rows of the ablation, which are a second table.
+    """
+
+    id: str
+    title: str
+    kind: Kind
+    datasets: tuple[str, ...]
+    rows: tuple[str, ...]
+    streams: tuple[str, ...] = ("correlated",)
+    points: tuple[Point, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    more: tuple[str, ...] = ()
+
+    def label(self, variant: str) -> str:
+        """The row's name as this table prints it."""
+        return dict(self.labels).get(variant, VARIANTS[variant].title)
+
+    def has(self, variant: str, stream: str) -> bool:
+        """Whether the table has this row for this stream: NOTE* is for i.i.d. streams only."""
+        return variant != "note_iid" or stream == "iid"
+
+    def streams_of(self, dataset: str) -> tuple[str, ...]:
+        """The streams of a dataset: one that was recorded over time has only its own order."""
+        return ("correlated",) if _correlated_order(dataset) == "chronological" else self.streams
+
+    def points_of(self, dataset: str) -> tuple[Point, ...]:
+        """The axis of a sweep, the protocols, or else one point per stream of a dataset."""
+        return self.points or tuple(Point(stream) for stream in self.streams_of(dataset))
+
+    def ablations_of(self, dataset: str) -> tuple[str, ...]:
+        """The further rows, which the paper has for CIFAR only."""
+        return self.more if dataset in ("cifar10", "cifar100") else ()
+
+    def cells(
+        self,
+        dataset: str,
+        targets: Sequence[str],
+        seeds: Sequence[int],
+        rows: Sequence[str] | None = None,
+        streams: Sequence[str] | None = None,
+        **fixed: Any,
+    ) -> list[Job]:
+        """Every cell of the experiment on one dataset.
+
+        Args:
+            dataset: One of `datasets`.
+            targets: The domains to average over.
+            seeds: One run of everything per seed.
+            rows: Only these rows; None for all.
+            streams: Only points of these streams; None for all.
+            **fixed: Fields that all cells share: `model`, `width`, `samples`, `data_options`.
+        """
+        points = [p for p in self.points_of(dataset) if streams is None or p.stream in streams]
+        if self.kind == "streams":
+            fixed = {name: value for name, value in fixed.items() if name in _OF_STREAM}
+            first = [(seed, point) for seed in seeds for point in points]
+            return [stream_at(dataset, point, domain=targets[0], seed=seed, **fixed) for seed, point in first]
+        domains = ["test", *targets] if self.kind == "source" else list(targets)
+        places = [
+            (domain, point)
+            for point in points
+            for domain in ([protocol_domain(point.stream, targets)] if point.stream in PROTOCOLS else domains)
+        ]
+        return [
+            template_for(dataset, variant, point, domain=domain, seed=seed, **fixed)
+            for seed in seeds
+            for domain, point in places
+            for variant in (*self.rows, *self.ablations_of(dataset))
+            if self.has(variant, point.stream)
+            and (rows is None or variant in rows)
+            and _takes(variant, dataset)
+        ]
+
+
+def template_for(dataset: str, variant: str, point: Point | None = None, **fixed: Any) -> Cell:
+    """The cell of a row at a point, with `fixed` fields (domain, seed, model, …).
+
+    A batch-free method has one cell for all batch sizes; for NOTE the size is that of its memory and the
+    interval between updates.
+    """
+    from ..methods import method_class
+
+    point, row = point or Point(), VARIANTS[variant]
+    method_options = {**DATASET_OPTIONS.get((row.method, dataset), {}), **dict(row.method_options)}
+    batch_size = point.batch_size
+    inner = row.method.partition("+")[0]
+    if inner == "note" and batch_size != 64:
+        method_options |= {"capacity": batch_size, "interval": batch_size}
+    if method_class(row.method).batch_free:
+        batch_size = 64
+    of_stream = {name: fixed.pop(name) for name in _OF_STREAM if name in fixed}
+    return Cell(
+        stream_at(dataset, point, **of_stream),
+        method=row.method,
+        norm=row.norm,
+        batch_size=batch_size,
+        method_options=options(method_options),
+        norm_options=row.norm_options,
+        **fixed,
+    )
+
+
+def stream_at(dataset: str, point: Point, **fixed: Any) -> Stream:
+    """The stream at a point, for `fixed` fields (domain, seed, samples, data_options)."""
+    order = _correlated_order(dataset) if point.stream == "correlated" else point.stream
+    delta = point.delta if order == "dirichlet" else None
+    return Stream(dataset, order=order, delta=delta, visits=point.visits, **{"domain": "", **fixed})
+
+
+def protocol_domain(protocol: str, targets: Sequence[str]) -> str:
+    """The domains of a protocol's stream in their order, joined as in a `Stream`.
+
+    The practical protocols have their own order of the fifteen corruptions.
+
+    Example:
+        >>> protocol_domain("ptta", ["fog", "motion_blur"]), protocol_domain("continual", ["fog", "motion_blur"])
+        ('motion_blur+fog', 'fog+motion_blur')
+    """
+    from ..data.corruptions.names import PRACTICAL_ORDER
+
+    if protocol in ("ptta", "recurring", "gli") and set(targets) <= set(PRACTICAL_ORDER):
+        targets = sorted(targets, key=PRACTICAL_ORDER.index)
+    return "+".join(targets)
+
+
+def _correlated_order(dataset: str) -> str:
+    """The order that stands for temporal correlation. Datasets are imported late: listing experiments needs none."""
+    from ..data import DATASETS
+
+    return DATASETS[dataset].stream
+
+
+def _takes(variant: str, dataset: str) -> bool:
+    """Whether a row's method takes the samples of a dataset: some take images only."""
+    from ..data import DATASETS
+    from ..methods import method_class
+
+    needs_images = method_class(VARIANTS[variant].method).needs_images
+    return not (needs_images and DATASETS[dataset].network.startswith("sensor"))
