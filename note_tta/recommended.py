@@ -37,6 +37,7 @@ class Adapted(Wrapper):
 
     title = "adapt (ours)"
     citation = "ours"
+    batch_free = True
     needs_norm = "any"
     needs_images = False
     needs_source = False
@@ -48,6 +49,7 @@ class Adapted(Wrapper):
 
     def __init__(self, method: Method, chosen: tuple[str, ...] = ()) -> None:
         super().__init__(method)
+        self.batch_free = method.batch_free
         self._chosen = chosen
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -28,10 +28,10 @@ EMPTY = "No results are committed yet; `note-tta reproduce table1 --dataset cifa
 
 
 def table(folder: Path, link: str = "docs/results.md") -> str:
-    """The table in Markdown; a sentence in its place where there are no results.
+    """The table in Markdown, or a sentence if there are no results.
 
-    Each dataset has the setup that its results cover most of. A cell is a mean over the target domains and seeds
-    that Source has; a method that has less is left out.
+    Each dataset has the setup with the most results. A cell is the mean over the target domains and seeds that
+    Source has; a method with fewer is left out.
     """
     scores = Scores(Store(folder))
     setups = [setup for name in SHOWN if (setup := scores.main_setup(name))]
@@ -45,9 +45,9 @@ def table(folder: Path, link: str = "docs/results.md") -> str:
             cells = " | ".join(column.get(row, NONE) for column in columns)
             lines.append(f"| {VARIANTS[row].title} | {cells} |")
     legend = (
-        f"Error in percent on streams in which a class lasts for so many samples; **lowest** of a column; {WORSE} "
-        "worse than Source, the model left alone. "
-        f"[What each column is over, all methods, the paper's numbers]({link})."
+        "Error in percent. *Runs* are samples in a row of the same class, with their mean length. **Bold**: lowest of "
+        f"the column; {WORSE}: worse than Source, the model without adaptation. "
+        f"[All methods, the details of each column and the paper's numbers]({link})."
     )
     return "\n".join([*lines, "", f"{legend} {_ahead_of_note(setups, columns)}".rstrip()])
 
