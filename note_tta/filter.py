@@ -1,4 +1,4 @@
-"""Correlation is information: answers filtered by what came before, as far as the stream's order says anything."""
+"""The temporal filter: it corrects answers by those before, if the order of the stream says something about them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Runs:
     """A Bayesian filter over the classes of a stream whose labels may come in runs.
 
     A run has a class and a stay probability s, both drawn when it begins; each sample then ends it with
-    probability 1 - s. How far the model's confidence can be trusted is not known either, so the filter runs
-    once for every trust T. With p = softmax(T · logits) and r = p / usual, over stay probabilities and classes::
+    probability 1 - s. It is not known how far the model's confidence can be trusted, so the filter runs once for
+    each trust T. With p = softmax(T · logits) and r = p / usual, over stay probabilities and classes::
 
         predicted = s · belief + (chance that the last run has ended) · (chance of this kind of run)
         evidence  = Σ predicted · r
@@ -37,14 +37,13 @@ class Runs:
         gain      = evidence / Σ expected · r
         answer    = Σ_T weight(T) · belief(T) + (1 - Σ weight) · softmax(logits)
 
-    `expected` is the running mean of `predicted`, this sample's among it. Where the order of a stream says nothing,
-    no prediction is better than the mean of all predictions, whatever the model is like (Jensen's inequality): the
-    gain is less than 1 on average, and the answers become the model's own. The weights follow Bayes' rule, where
-    the model's own answer has the gain 1, and with a small chance per sample the stream changes its character and
-    they begin anew.
+    `expected` is the running mean of `predicted`, including this sample's. If the order of a stream says nothing,
+    no prediction is better than the mean of all predictions, for any model (Jensen's inequality): the gain is less
+    than 1 on average, and the answers become the model's own. The weights follow Bayes' rule, in which the model's
+    own answer has the gain 1. With a small chance per sample the stream changes its character and they start anew.
 
-    `usual` is the running mean of p, so that a class which the model names too often does not pass for a long
-    run; a sample weighs the less in it, the more its class was expected.
+    `usual` is the running mean of p. It keeps a class that the model names too often from looking like a long run.
+    The more a sample's class was expected, the less the sample weighs in it.
 
     The defaults were chosen on validation data (docs/filter.md), and `TemporalFilter` always uses them.
 
@@ -52,15 +51,15 @@ class Runs:
         stay: Stay probabilities of short, middling and long runs.
         brevity: How much more often short runs begin than long ones: in proportion to (1 - s) to this power.
         trust: Factors of the logits; 1 must be among them.
-        prior: The chance, before anything is known, that the order says something.
+        prior: The prior chance that the order says something.
         change: The chance per sample that the stream changes its character.
-        lately: Over how many samples at most `expected` is a mean.
-        memory: Over how many samples at most `usual` is a mean.
-        start: How many samples the start of `usual`, all classes alike, weighs.
-        balance: How much less an expected class weighs in `usual`: from 0, not at all, to 1, in proportion.
+        lately: The most samples that `expected` is a mean over.
+        memory: The most samples that `usual` is a mean over.
+        start: The weight, in samples, of the start of `usual`, where all classes are equal.
+        balance: How much less an expected class weighs in `usual`: 0 is not at all, 1 is in proportion.
 
     Example:
-        Ten classes in runs of 50, and a model that is wrong about two samples in nine, and sure of it:
+        Ten classes in runs of 50, and a model that is wrong, and sure, about two samples in nine:
 
         >>> labels = torch.arange(2000) // 50 % 10
         >>> generator = torch.Generator().manual_seed(0)
@@ -106,7 +105,7 @@ class Runs:
         self.changes, self.last, self.settled = 0.0, 0, 0
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Filter rows in the order in which they came; a row that is not finite passes and leaves no trace.
+        """Filter rows in their order. A row that is not finite is returned as it is and has no effect.
 
         Args:
             logits: The model's, `[B, K]`.
@@ -115,7 +114,7 @@ class Runs:
             Log-probabilities `[B, K]`, of the type and on the device of `logits`.
 
         Raises:
-            ValueError: The rows have another number of classes than those before.
+            ValueError: The number of classes has changed.
         """
         if self.samples and logits.shape[1] != self.belief.shape[2]:
             raise ValueError(
@@ -162,7 +161,7 @@ class Runs:
         _move(self.usual, usual, max(1 / (self._start_weighs + 1 + self.samples), 1 / self._memory))
 
         named = int(answer.argmax())
-        changed = named == self.last != self.settled  # a class that was named twice in a row begins a run
+        changed = named == self.last != self.settled  # a class named twice in a row begins a run
         self.changes += (changed - self.changes) * max(1 / (1 + self.samples), 1 / self._memory)
         self.last, self.settled = named, named if changed else self.settled
         self.samples += 1
@@ -174,7 +173,7 @@ class Runs:
         return {name: getattr(self, name) for name in NUMBERS} | arrays
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state, of any number of classes; refused where it does not fit."""
+        """Take over a state, with any number of classes; one that does not fit is refused."""
         fresh = copy.copy(self)
         fresh._start(state["belief"].shape[-1])
         for name in ARRAYS:
@@ -194,7 +193,7 @@ class Runs:
 
     def __repr__(self) -> str:
         if self.weights[-1] > 0.5:
-            return "the order says nothing: answers pass as they are"
+            return "the order says nothing: answers are not changed"
         most = int(self.weights[:-1].argmax())
         trust, length = float(self._trust[most]), 1 / max(self.changes, 1 / self._memory)
         return f"runs of about {float(f'{length:.2g}'):g}, confidence {WORDS.get(trust, f'times {trust:g}')}"
@@ -207,14 +206,14 @@ def _move(mean: Floats, value: Floats, rate: float) -> None:
 
 
 class TemporalFilter(Wrapper):
-    """A method whose answers are filtered by what came before, as far as the stream's order says anything.
+    """A method whose answers are corrected by those before, if the order of the stream says something about them.
 
-    Labels that come in runs are evidence about the next label; `Runs` weighs it against the model's own answer. It
-    learns how long runs are, how far the model's confidence can be trusted, and whether there is anything to
-    learn: on a shuffled stream the answers are the inner method's. There is nothing to set. What the inner
-    method stores and learns from are its own answers, unfiltered.
+    If labels come in runs, past answers are evidence about the next label; `Runs` weighs it against the model's own
+    answer. It learns how long runs are, how far the model's confidence can be trusted, and whether the order says
+    anything: on a shuffled stream the answers are the inner method's. There is nothing to set. The inner method
+    stores and learns from its own, unfiltered answers.
 
-    While paused, each call is filtered from the state at the pause, and the filter keeps nothing of it.
+    While paused, each call starts from the filter's state at the pause, and changes nothing in it.
 
     Args:
         method: Any method.
@@ -226,7 +225,7 @@ class TemporalFilter(Wrapper):
         >>> method(torch.rand(5, 1, 2, 2)).shape
         torch.Size([5, 3])
         >>> print(method)
-        TemporalFilter: the order says nothing: answers pass as they are
+        TemporalFilter: the order says nothing: answers are not changed
           Source(Sequential)
           ...
     """

@@ -1,4 +1,4 @@
-"""One line: the composition that we recommend for a model, and why."""
+"""`adapt`: the method that we recommend for a model, in one line, with the reasons."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ __all__ = ["adapt"]
 
 Around = Callable[..., Any]
 WARM_START = 10
-"""Updates that the source's statistics weigh as, chosen on validation data (docs/filter.md)."""
-FILTER = (
-    "a temporal filter: labels that come in runs tell about the next one; where they do not, it does nothing"
-)
+"""The weight of the source's statistics, in updates; chosen on validation data (docs/filter.md)."""
+FILTER = "a temporal filter: if labels come in runs, past answers say something about the next; if not, it does nothing"
 
 
 class Adapted(Wrapper):
-    """A composed method that says what it is made of; `adapt` makes it.
+    """The method that `adapt` makes. It prints what it is made of.
 
     Args:
         method: The composition.
-        chosen: A line per part: what was chosen, and why.
+        chosen: One line per part: what was chosen, and why.
     """
 
     title = "adapt (ours)"
@@ -77,30 +75,30 @@ def adapt(
     watch: Around | None = None,
     **settings: Any,
 ) -> Adapted:
-    """Adapt a trained classifier with the composition that we recommend for it. Start from this.
+    """Adapt a trained classifier with the method that we recommend for it. Start with this.
 
-    Where the model has BatchNorm, its layers answer as Instance-Aware BatchNorm, in a copy that shares its
-    tensors; a model with IABN is taken as it is. NOTE adapts it from a class-balanced memory, its statistics
-    starting fast and ending calm, and a temporal filter looks at answers in their order. A model with
-    LayerNorm, GroupNorm or RMSNorm has no running statistics: there NOTE's step on the affine parameters is
-    all that learns. The caller's model is never changed. This is ours, not the paper's: the paper's is
+    BatchNorm layers are replaced by Instance-Aware BatchNorm, in a copy that shares the model's tensors; a
+    model with IABN is used as it is. NOTE adapts it from a class-balanced memory, with statistics that move
+    fast at first and slowly later, and a temporal filter uses the order of the answers. LayerNorm, GroupNorm
+    and RMSNorm have no running statistics: there only NOTE's step on the affine parameters learns. The
+    caller's model is never changed. This is our composition, not the paper's, which is
     `tta.NOTE(tta.convert_iabn(model))`. The choices were made on validation data (docs/filter.md).
 
     Args:
         model: A trained classifier that maps `[B, ...]` to logits `[B, K]`.
-        memory: Where samples wait for an update; None is the method's own, `PBRS(64)`.
-        layers: "iabn" swaps IABN in for BatchNorm, "keep" takes the model as it is; None decides.
-        method: What learns: a class of methods, or any callable that makes a method from a model.
-        warm_start: NOTE's: the source's statistics weigh as so many updates; None is the paper's.
-        filter: What goes around last; None leaves answers as they are.
-        watch: What goes between the method and the filter: `tta.Watch`, or None.
+        memory: Where samples wait for an update; None is the method's default, `PBRS(64)`.
+        layers: "iabn" replaces BatchNorm by IABN, "keep" uses the model as it is; None decides.
+        method: The method that learns: a class, or any callable that makes a method from a model.
+        warm_start: NOTE's `warm_start`; None is the paper's.
+        filter: The outermost wrapper; None leaves the answers as they are.
+        watch: The wrapper between the method and the filter: `tta.Watch`, or None.
         **settings: Further keywords of the method: `delay=32`, `output="logits"`.
 
     Returns:
-        A method, which `print` tells the choices of.
+        A method; `print` shows its choices.
 
     Raises:
-        ValueError: The model has no norm layer to adapt; the message says what to use.
+        ValueError: The model has no norm layer to adapt. The message says what to use.
 
     Example:
         >>> import torch, note_tta as tta
@@ -110,10 +108,10 @@ def adapt(
         torch.Size([100, 10])
         >>> print(adapted)
         adapt chose
-          - IABN in the place of BatchNorm, in a copy: ...
+          - IABN in place of BatchNorm, in a copy: ...
           - warm_start=10: ...
           - a temporal filter: ...
-          TemporalFilter: the order says nothing: answers pass as they are
+          TemporalFilter: the order says nothing: answers are not changed
             NOTE(Sequential)
             ...
         >>> model[1]
@@ -131,8 +129,8 @@ def adapt(
     if method is NOTE and batch_norms(model) and warm_start is not None:
         settings["warm_start"] = warm_start
         chosen.append(
-            f"warm_start={warm_start}: statistics move fast at first and end at the paper's momentum, since the "
-            "paper's alone takes thousands of samples"
+            f"warm_start={warm_start}: statistics move fast at first and slow down to the paper's momentum, which "
+            "alone needs thousands of samples"
         )
     whole: Any = method(model, **settings)
     for around in (watch, filter):
@@ -143,7 +141,7 @@ def adapt(
 
 
 def _with_layers(model: nn.Module, layers: str | None) -> tuple[nn.Module, str]:
-    """The model with the layers to adapt, and why these."""
+    """The model with the layers to adapt, and the reason for them."""
     found = batch_norms(model).values()
     own = [layer for layer in found if isinstance(layer, (*IABN, UnMixTNS2d))]
     if layers == "keep":
@@ -161,7 +159,7 @@ def _with_layers(model: nn.Module, layers: str | None) -> tuple[nn.Module, str]:
     swapped = convert_iabn(structural_copy(model, {}))
     return (
         swapped,
-        "IABN in the place of BatchNorm, in a copy: it corrects samples far off the running statistics",
+        "IABN in place of BatchNorm, in a copy: it corrects samples that are far from the running statistics",
     )
 
 

@@ -181,7 +181,7 @@ def test_a_shuffle_after_long_runs_is_found_within_a_few_hundred_samples():
 
 def test_it_says_in_words_what_it_believes():
     runs = Runs()
-    assert repr(runs) == "the order says nothing: answers pass as they are"
+    assert repr(runs) == "the order says nothing: answers are not changed"
     runs(simulated(4000, run=50)[0])
     length = float(repr(runs).split()[3].rstrip(","))
     assert repr(runs).startswith("runs of about") and 30 < length < 80

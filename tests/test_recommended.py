@@ -28,7 +28,7 @@ def network(norm, channels=6):
 
 
 FAMILIES = {
-    "batch": (partial(nn.BatchNorm2d, 6), "IABN in the place of BatchNorm, in a copy"),
+    "batch": (partial(nn.BatchNorm2d, 6), "IABN in place of BatchNorm, in a copy"),
     "iabn": (partial(tta.IABN2d, 6), "the model's own layers (IABN2d)"),
     "group": (partial(nn.GroupNorm, 2, 6), "the model's own layers (GroupNorm)"),
     "layer": (partial(nn.LayerNorm, (6, 8, 8)), "the model's own layers (LayerNorm)"),
@@ -101,9 +101,9 @@ def test_every_part_can_be_replaced():
 
 def test_it_says_what_it_chose_and_why():
     text = repr(tta.adapt(network(partial(nn.BatchNorm2d, 6))))
-    assert text.startswith("adapt chose\n  - IABN in the place of BatchNorm")
+    assert text.startswith("adapt chose\n  - IABN in place of BatchNorm")
     assert "- warm_start=10: statistics move fast at first" in text
-    assert "- a temporal filter: labels that come in runs" in text
+    assert "- a temporal filter: if labels come in runs" in text
     assert "TemporalFilter: the order says nothing" in text and "NOTE(Sequential)" in text
 
 
