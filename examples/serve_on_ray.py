@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 import note_tta as tta
-from note_tta.models.own import make_model
+from note_tta.models.user_model import make_model
 from note_tta.serve import create_app
 
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]

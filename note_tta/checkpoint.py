@@ -25,7 +25,7 @@ from .files import write_atomically
 from .methods import Method
 from .models import AUTHORS_INPUT, Normalize, architecture, build_model
 from .nn import IABN1d, IABN2d, IABN3d
-from .plain import load_plain
+from .safe_load import load_plain
 
 _CARD = "note_tta_card"
 _ARCHITECTURE = {"name", "num_classes", "norm", "width", "in_channels", "mean", "std"}

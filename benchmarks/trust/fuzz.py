@@ -33,9 +33,9 @@ from note_tta.data.archives import unpack
 from note_tta.data.base import load_array
 from note_tta.data.manifest import Manifest
 from note_tta.data.mnist import read_clean as read_mnist
-from note_tta.data.own import open_own
 from note_tta.data.pickles import read_pickled_dict
 from note_tta.data.tables import read_columns, read_numbers
+from note_tta.data.user_data import open_own
 from note_tta.experiments.cell import Cell, Stream
 from note_tta.experiments.store import Record, Store
 from note_tta.models import build_model

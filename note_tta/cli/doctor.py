@@ -55,7 +55,7 @@ def _findings() -> dict[str, str]:
 
 def _model_findings(name: str) -> dict[str, str]:
     from ..families import FAMILIES, examine
-    from ..models.own import make_model
+    from ..models.user_model import make_model
 
     model = make_model(name)
     found = examine(model)

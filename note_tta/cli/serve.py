@@ -87,7 +87,7 @@ def _own_model(name: str, weights: Path | None) -> nn.Module:
     from torch import nn
 
     from ..checkpoint import load_weights
-    from ..models.own import make_model
+    from ..models.user_model import make_model
     from ..nn.iabn import IABN1d, IABN2d, IABN3d, convert_iabn
 
     network = make_model(name)

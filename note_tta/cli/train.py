@@ -168,7 +168,7 @@ def _own_network(name: str, dataset: Dataset, norm: str | None, alpha: float, co
     """The network that `module:function` makes, with IABN layers where asked for, tried on one sample."""
     import torch
 
-    from ..models.own import count_classes, make_model
+    from ..models.user_model import count_classes, make_model
     from ..nn import convert_iabn
 
     if norm not in (None, "iabn"):

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..plain import check_tuples
+from ..safe_load import check_tuples
 from .base import BadData
 
 _KINDS = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f4", "f8", "b1"}

@@ -11,7 +11,7 @@ from torch import nn
 from ..checkpoint import load_checkpoint, load_weights, weights_fingerprint
 from ..data import Dataset, Domain
 from ..models import MODELS, build_model
-from ..models.own import count_classes, make_model
+from ..models.user_model import count_classes, make_model
 from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
 from .cell import Cell
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .. import streams
 from ..data import DATASETS, Dataset, Domain, open_dataset, resolve_root
-from ..data.own import open_own
+from ..data.user_data import open_own
 from ..evaluation import Result, evaluate
 from ..memory import FIFO, PBRS, Memory, Reservoir
 from ..methods import Method, find_method, method_class

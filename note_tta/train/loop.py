@@ -21,9 +21,9 @@ from ..checkpoint import load_weights, read_card, restore_card, save_checkpoint
 from ..data import Recipe
 from ..files import write_atomically
 from ..models import architecture
-from ..plain import load_plain
 from ..progress import Follow, progress_bars
 from ..provenance import provenance
+from ..safe_load import load_plain
 from .processes import Team, join_team
 from .samples import Samples, augment, epoch_batches, read_batches
 

@@ -18,7 +18,7 @@ from ..methods.backbone import Backbone, Tensors
 from ..methods.draft import Draft
 from ..methods.method import Method
 from ..methods.objectives import entropies
-from ..plain import load_plain
+from ..safe_load import load_plain
 from .bench import Bench
 from .signals import lost_probability
 

@@ -232,7 +232,7 @@ class StoresWhilePaused(IntervalMethod):
 
 
 BROKEN = {
-    LearnsFirst: "answers are not of before the batch was learned from",
+    LearnsFirst: "the method learned from the batch before it answered",
     IgnoresPause: "a paused method learned",
     StoresWhilePaused: "a paused method learned or stored something",
     ChangesTheCallersTensor: "a call changed the caller's model",

@@ -23,9 +23,9 @@ from note_tta.data import tables as table_module
 from note_tta.data.archives import unpack
 from note_tta.data.base import load_array
 from note_tta.data.manifest import Manifest
-from note_tta.data.own import open_own
 from note_tta.data.pickles import read_pickled_dict
 from note_tta.data.tables import read_columns
+from note_tta.data.user_data import open_own
 from note_tta.experiments.store import Store
 
 EDITS = st.lists(

@@ -5,10 +5,10 @@ import pytest
 from PIL import Image
 
 from note_tta.data import BadData
-from note_tta.data.own import open_own
+from note_tta.data.user_data import open_own
 from note_tta.experiments.cell import Cell, Stream
 from note_tta.experiments.worker import Settings, Worker
-from note_tta.models.own import make_model
+from note_tta.models.user_model import make_model
 
 MODEL = """
 from torch import nn

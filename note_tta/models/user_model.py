@@ -1,4 +1,4 @@
-"""A network of the user's own, named as `module:function`."""
+"""The user's own network, named as `module:function`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..names import load_own
 
 
 def make_model(name: str) -> nn.Module:
-    """Call the function that `module:function` names; the module may be in the working folder.
+    """Call the function `module:function`; the module may be in the working folder.
 
     Raises:
-        ValueError: Nothing by that name is there, or it makes no model.
+        ValueError: There is no such function, or it does not return a model.
     """
     function = load_own(name, "model")
     if not callable(function):
@@ -24,7 +24,7 @@ def make_model(name: str) -> nn.Module:
 
 
 def count_classes(name: str, model: nn.Module, sample: Tensor) -> int:
-    """How many classes a model tells apart, found by passing a sample `[1, ...]` through it.
+    """The number of classes of a model, found by running it on a sample `[1, ...]`.
 
     Raises:
         ValueError: The model does not take the sample, or does not return logits.

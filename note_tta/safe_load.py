@@ -1,4 +1,4 @@
-"""Files of `torch.save` read without trust: tensors and plain values only, in bounded memory and time."""
+"""Read untrusted files of `torch.save`: tensors and plain values only, in bounded memory and time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _TUPLES = {"EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
 _PUTS, _GETS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}, {"GET", "BINGET", "LONG_BINGET"}
 _OLD_PICKLES = 5
 _HEAVIEST = 100_000
-"""Values that a tuple may hold, those of the tuples in it counted as often as they occur."""
+"""The most values that a tuple may hold, including those of the tuples in it each time they occur."""
 
 
 def load_plain(path: Path, map_location: torch.device | str = "cpu") -> Any:
-    """What `torch.save` wrote to `path`, if that is tensors and plain values.
+    """What `torch.save` wrote to `path`, if it is tensors and plain values.
 
-    Besides torch's own `weights_only`, a file that unpacks to more than its size is refused, and one whose
-    tuples hold the same tuple twice, and so on: the hash of such a key takes longer than the universe has.
+    It uses torch's `weights_only`, and also refuses a file that unpacks to more than its size, or with tuples
+    that hold the same tuple twice, and so on: hashing such a tuple would take practically for ever.
 
     Raises:
         Exception: The file is damaged or crafted; a damaged pickle can raise nearly anything.
@@ -32,7 +32,7 @@ def load_plain(path: Path, map_location: torch.device | str = "cpu") -> Any:
             for name in archive.namelist():
                 if name.endswith("/data.pkl"):
                     check_tuples(archive.read(name))
-    else:  # as torch wrote before 1.6: some pickles, one after another, then the tensors' bytes
+    else:  # torch's format before 1.6: some pickles one after another, then the tensors' bytes
         with path.open("rb") as file:
             for _ in range(_OLD_PICKLES):
                 check_tuples(file)
@@ -40,11 +40,10 @@ def load_plain(path: Path, map_location: torch.device | str = "cpu") -> Any:
 
 
 def check_tuples(pickled: bytes | IO[bytes]) -> None:
-    """Refuse a pickle in which a tuple unfolds to far more values than a real one has, or that leaves gaps.
+    """Refuse a pickle with tuples that unfold to far too many values, or with gaps in its memo.
 
-    Its hash would take for ever, and a place in the memo far away would reserve gigabytes.
-
-    The instructions are followed without making any object: of each, only how many values it unfolds to.
+    The hash of such a tuple would take practically for ever, and a large gap would reserve gigabytes. The
+    instructions are followed without creating objects; only the number of values of each is counted.
 
     Example:
         >>> import pickle
@@ -81,7 +80,7 @@ def check_tuples(pickled: bytes | IO[bytes]) -> None:
 
 
 def _take(stack: list[int | None], opcode: pickletools.OpcodeInfo) -> list[int]:
-    """Take from the stack what an instruction takes."""
+    """Pop what an instruction takes from the stack."""
     needs = [kind.name for kind in opcode.stack_before]
     taken: list[int] = []
     if "mark" in needs:

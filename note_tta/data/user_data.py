@@ -27,15 +27,15 @@ _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm"}
 def open_own(path: str | Path, *, recorded: str | None = None) -> Dataset:
     """Open a folder of images, one subfolder per class, or an npz file with the arrays `x` and `y`.
 
-    Images keep their size, which must be one for all, and are scaled to [0, 1]. In an npz, `x` is uint8
-    images `[N, H, W, C]`, or floating-point inputs `[N, ...]` that are taken as they are; `y` is the labels.
+    Images must all have the same size, and are scaled to [0, 1]. In an npz file, `x` is uint8 images
+    `[N, H, W, C]`, or floating-point inputs `[N, ...]` that are used as they are; `y` is the labels.
 
     Args:
         path: The folder or the file.
-        recorded: What tells when an image of a folder was recorded: its file `"name"` (numbers in it count
-            as numbers, so that frame 10 follows frame 9) or the `"time"` of its file. The images then come in
-            that order, across classes. None: they come class by class, for a stream to be drawn from them.
-            An npz comes in its own order.
+        recorded: How to find the recording order of a folder: by file `"name"` (with numbers compared as
+            numbers, so that frame 10 follows frame 9) or by the `"time"` of the file. The images of all classes
+            are then in this order. None: they are in order of class, and a stream is drawn from them. An npz
+            file keeps its order.
     """
     path = Path(path)
     if recorded not in (None, "name", "time"):
@@ -58,7 +58,7 @@ def _dataset(
 
 
 def _recorded_at(file: Path, recorded: str) -> tuple[Any, ...]:
-    """What images are sorted by: the time of the file, then its name with numbers as numbers."""
+    """The sort key of an image: the time of its file, then its name with numbers compared as numbers."""
     parts = tuple((not part.isdigit(), int(part) if part.isdigit() else part) for part in _words(file.name))
     return (file.stat().st_mtime_ns, *parts) if recorded == "time" else parts
 
