@@ -48,7 +48,7 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user's ends in one clear line and exit code 2."""
+    """Run the command line; a user's mistake becomes one clear line and exit code 2."""
     try:
         app()
     except (ValueError, TypeError, OSError, MissingExtra) as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ def settings(
 
 
 def parse_options(pairs: Sequence[str], option: str) -> dict[str, Any]:
-    """Read `name=value` pairs; a value is a number or a truth value where it looks like one.
+    """Read `name=value` pairs; a value that looks like a number or a truth value becomes one.
 
     Example:
         >>> parse_options(["lr=5e-4", "memory=reservoir", "interval=32"], "--set")
@@ -62,39 +63,27 @@ def run_and_report(
     *,
     again: bool = False,
 ) -> None:
-    """Run cells with a progress bar; a stop by hand is clean, and failed cells are an error at the end."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    """Run cells with a progress bar. Ctrl-C stops cleanly; failed cells are an error at the end."""
     from ..experiments.runner import make_backend, run_cells
+    from ..progress import progress_bars
 
-    console = Console(stderr=True)
     waiting = sum(again or cell not in store for cell in cells)
-    bar = Progress(
-        TextColumn("cells"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not sys.stderr.isatty(),
-        transient=True,
-    )
-    task = bar.add_task("cells", total=waiting)
+    saved = count(1)
     try:
-        with bar:
+        with progress_bars() as follow:
             tally = run_cells(
                 cells,
                 store,
                 where,
                 lambda: make_backend(where, workers, ray),
-                lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
-                lambda: bar.advance(task),
+                partial(typer.echo, err=True),
+                lambda: follow("cells", next(saved), waiting),
                 again=again,
             )
     except KeyboardInterrupt:
         done = sum(cell in store for cell in cells)
         typer.echo(
-            f"stopped: {done} of {len(cells)} cells are done; give the same command to go on", err=True
+            f"stopped: {done} of {len(cells)} cells are done; give the same command to continue", err=True
         )
         raise typer.Exit(130) from None
     if tally.failed:

@@ -1,4 +1,4 @@
-"""Where to compute."""
+"""The device that a command computes on."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def find_device(name: str | None) -> Any:
-    """The device of a name; without one CUDA where it is present, else the CPU.
+    """The device with this name; by default CUDA if present, else the CPU.
 
     Raises:
-        ValueError: Nothing can be computed there.
+        ValueError: The device is not available.
     """
     import torch
 

@@ -16,12 +16,12 @@ def spread(
     optional: Mapping[str, str],
     positional: Collection[str] = (),
 ) -> list[str]:
-    """Rewrite arguments into the form the parser knows: a name before each value.
+    """Rewrite arguments for the parser: the option's name before each of its values.
 
     Args:
-        args: As typed.
-        several: Options that take values up to the next option, each with what counts as a value of it.
-        optional: Options that may stand without a value, and the value they then have.
+        args: The arguments as typed.
+        several: Options that take all values up to the next option, each with a test of what is a value.
+        optional: Options that need no value, with their value if none is given.
         positional: Words that are never the value of an option.
 
     Example:
@@ -52,7 +52,7 @@ def spread(
 
 
 def is_pair(word: str) -> bool:
-    """Whether a word is of the form `name=value`."""
+    """Whether a word has the form `name=value`."""
     return "=" in word
 
 

@@ -14,7 +14,9 @@ app = typer.Typer(help="List, download, regenerate, check and look at datasets."
 Name = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset's name; see `note-tta data list`.")]
 Root = Annotated[
     Path | None,
-    typer.Option("--data-root", help="Where data lives; else $NOTE_TTA_DATA, else the user's cache folder."),
+    typer.Option(
+        "--data-root", help="Folder of the data; by default $NOTE_TTA_DATA, else the user's cache folder."
+    ),
 ]
 
 
@@ -33,7 +35,7 @@ def list_datasets() -> None:
 
 @app.command()
 def status(data_root: Root = None) -> None:
-    """Tell which datasets are in the data root."""
+    """Show which datasets are in the data root."""
     from note_tta.data import DATASETS, resolve_root
     from note_tta.data import verify as checks
 
@@ -50,7 +52,7 @@ def download(
     data_root: Root = None,
     keep: Annotated[bool, typer.Option(help="Keep the archives after unpacking.")] = False,
 ) -> None:
-    """Fetch the published archives over HTTPS, check and unpack them; a stopped download goes on.
+    """Download the published archives over HTTPS, check and unpack them; a stopped download continues.
 
     Example: note-tta data download hapt
     """
@@ -75,14 +77,14 @@ def prepare(
     corruption: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this corruption, also one beyond the paper's fifteen: speckle_noise, gaussian_blur, "
-            "spatter, saturate, night. May be given several times."
+            help="Only this corruption; besides the paper's fifteen: speckle_noise, gaussian_blur, spatter, "
+            "saturate, night. May be given several times."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random draw.")] = 0,
     workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
 ) -> None:
-    """Regenerate a corrupted set from clean images; a stopped run goes on where it was.
+    """Regenerate a corrupted set from clean images; a stopped run continues.
 
     Example: note-tta data prepare cifar10 --severity 5
     """
@@ -121,14 +123,14 @@ def preview(
     dataset: Name,
     data_root: Root = None,
     out: Annotated[
-        Path | None, typer.Option(help="The picture to write: .png, .svg or .pdf; else DATASET.png.")
+        Path | None, typer.Option(help="The picture to write: .png, .svg or .pdf; by default DATASET.png.")
     ] = None,
     severity: Annotated[int, typer.Option(help="Severity of the corruptions.")] = 5,
     stream: Annotated[
         str | None, typer.Option(help="Show classes over time: iid, dirichlet, sorted or chronological.")
     ] = None,
 ) -> None:
-    """Draw a dataset: corruptions side by side, frames beside their rain, or a stream with its labels.
+    """Draw a dataset: its corruptions, frames with and without rain, or a stream with its labels.
 
     Example: note-tta data preview digits --stream dirichlet --out stream.svg
     """

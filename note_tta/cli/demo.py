@@ -13,13 +13,13 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write the page and results.json to.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Of the data, the training and the streams.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the data, the training and the streams.")] = 0,
 ) -> None:
-    """Adapt to a drifting stream of handwritten digits; nothing is downloaded.
+    """Adapt to a drifting stream of handwritten digits; needs no download.
 
     Trains a small network with and without IABN, runs the paper's nine methods and our `adapt` on a temporally
-    correlated and on an i.i.d. stream, prints the errors as the paper's Table 1 does and writes a page. Takes a
-    few minutes.
+    correlated and on an i.i.d. stream, prints the errors like the paper's Table 1 and writes an HTML page. Takes
+    a few minutes.
     """
     from rich.console import Console
     from rich.table import Table
@@ -54,6 +54,6 @@ def demo(
             cells.append(text + change + mark)
         table.add_row(method_title(name), *cells)
     console.print(table)
-    console.print("In brackets the change against Source, ▲ where it is for the worse; the lowest is bold.")
-    console.print(f"Look at the streams and the errors over time: {finished.page}")
-    console.print(f"The errors as data: {finished.errors}")
+    console.print("In brackets: the change from Source. ▲: worse than Source. Bold: the lowest error.")
+    console.print(f"Streams and errors over time: {finished.page}")
+    console.print(f"Errors as data: {finished.errors}")

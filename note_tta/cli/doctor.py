@@ -1,4 +1,4 @@
-"""`note-tta doctor`: what is active on this machine and why, and what can be done with a model."""
+"""`note-tta doctor`: what is active on this machine and why, and what works for a model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def doctor(
-    model: Annotated[str | None, typer.Option(help="module:function that makes a model of yours.")] = None,
+    model: Annotated[str | None, typer.Option(help="module:function that makes your model.")] = None,
 ) -> None:
-    """Tell what is active here: versions, the fused kernel, threads, devices and the data root.
+    """Show what is active here: versions, the fused kernel, threads, devices and the data root.
 
-    With --model, tell instead what can be done with a model of yours: what to convert, which methods take it,
-    and what to expect.
+    With --model, show instead what works for your model: what to convert, which methods take it, and what to
+    expect.
 
     Example: note-tta doctor --model my_package:make_model
     """

@@ -15,12 +15,12 @@ def report(
     results: Annotated[Path, typer.Argument(help="Folder of results.")] = Path("results"),
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("report"),
     archive: Annotated[
-        Path | None, typer.Option(help="Results of an earlier version, shown under their own name.")
+        Path | None, typer.Option(help="Results of an earlier version, which get their own section.")
     ] = None,
 ) -> None:
-    """Write Markdown, LaTeX and SVG, and one page that holds everything.
+    """Write the results as Markdown, LaTeX, SVG figures and one HTML page.
 
-    The same results give the same files, byte for byte. Example:
+    The same results give the same bytes. Example:
 
         note-tta report results --out report
     """

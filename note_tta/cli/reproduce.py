@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..experiments.catalog import EXPERIMENTS, find
+from ._options import DataOption, DataRoot, Device, Models, Ray, Results, Samples, Width, Workers
 from ._several_values import is_pair, taking_several
 
 app = typer.Typer(add_completion=False)
@@ -32,31 +33,26 @@ def reproduce(
     list_them: Annotated[bool, typer.Option("--list", help="List tables and figures, and stop.")] = False,
     dataset: Annotated[list[str] | None, typer.Option(help="Only these datasets.")] = None,
     seeds: Annotated[
-        list[int] | None, typer.Option(help="One run of everything per seed; by default 0 1 2.")
+        list[int] | None, typer.Option(help="Everything is run once per seed; by default 0 1 2.")
     ] = None,
     domains: Annotated[list[str] | None, typer.Option(help="Only these corruptions or users.")] = None,
     rows: Annotated[list[str] | None, typer.Option(help="Only these rows, such as source or note.")] = None,
     streams: Annotated[list[str] | None, typer.Option(help="Only correlated or iid streams.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Only each domain's first so many samples.")] = None,
+    samples: Samples = None,
     model: Annotated[str | None, typer.Option(help="Backbone; by default the paper's.")] = None,
-    width: Annotated[int | None, typer.Option(help="Channels of the backbone's first stage.")] = None,
-    data_option: Annotated[
-        list[str] | None, typer.Option(help="Of the dataset, such as severity=3 or imbalance=10.")
-    ] = None,
-    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
-    models: Annotated[Path | None, typer.Option(help="Source models; by default <data root>/models.")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Where the datasets are.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
-    device: Annotated[str | None, typer.Option(help="Where models run; by default CUDA if present.")] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="[ADDRESS]", help="Run on Ray: on this machine, or the cluster at an address."),
-    ] = None,
+    width: Width = None,
+    data_option: DataOption = None,
+    results: Results = Path("results"),
+    models: Models = None,
+    data_root: DataRoot = None,
+    workers: Workers = None,
+    device: Device = None,
+    ray: Ray = None,
 ) -> None:
-    """Reproduce a table or a figure, and print it beside the paper's.
+    """Reproduce a table or a figure, and print it beside the paper's numbers.
 
-    A run is a grid of cells. What is done is skipped, so a stopped run goes on where it was when the same
-    command is given again. Examples:
+    A run is a grid of cells. Cells that are done are skipped: give the same command again to continue a stopped
+    run. Examples:
 
         note-tta reproduce --list
 

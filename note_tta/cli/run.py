@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..names import COMPOSITION_HOMES, DATASET_HOMES, METHOD_HOMES, WRAPPER_HOMES
+from ._options import DataOption, DataRoot, Device, Models, Ray, Results, Samples, Width, Workers
 from ._several_values import is_pair, taking_several
 
 app = typer.Typer(add_completion=False)
@@ -23,12 +24,12 @@ def run(
         str,
         typer.Option(
             help=f"{' '.join([*METHOD_HOMES, *COMPOSITION_HOMES])}, or module:Class of your own; "
-            f"+{' +'.join(WRAPPER_HOMES)} after it goes around it."
+            f"wrappers may follow: +{' +'.join(WRAPPER_HOMES)}."
         ),
     ] = "note",
     dataset: Annotated[str | None, typer.Option(help=f"{' '.join(DATASET_HOMES)}.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Your own data: a folder of images by class, or an npz of x and y.")
+        Path | None, typer.Option(help="Your own data: a folder of images by class, or an npz with x and y.")
     ] = None,
     domains: Annotated[list[str] | None, typer.Option(help="Corruptions or users; by default all.")] = None,
     model: Annotated[
@@ -37,18 +38,18 @@ def run(
     norm: Annotated[
         str | None,
         typer.Option(
-            help="bn, iabn, in, or iabn* to convert a BatchNorm model; by default the method's in the paper, "
-            "to which a model of your own is converted."
+            help="bn, iabn, in, or iabn* to convert a BatchNorm model; by default the paper's for the method. "
+            "Your own model is converted."
         ),
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Weights; by default those that `note-tta train` made.")
     ] = None,
-    width: Annotated[int | None, typer.Option(help="Channels of the network's first stage.")] = None,
+    width: Width = None,
     stream: Annotated[
         str | None,
         typer.Option(
-            help="dirichlet, iid, sorted or chronological; by default the paper's, and an npz as it comes."
+            help="dirichlet, iid, sorted or chronological; by default the paper's, and for an npz its own order."
         ),
     ] = None,
     protocol: Annotated[
@@ -60,29 +61,24 @@ def run(
     ] = None,
     delta: Annotated[float, typer.Option(help="Concentration of the Dirichlet stream.")] = 0.1,
     batch_size: Annotated[int, typer.Option(help="Samples per call.")] = 64,
-    seed: Annotated[int, typer.Option(help="Of the stream, the method and the source model.")] = 0,
-    samples: Annotated[int | None, typer.Option(help="Only each domain's first so many samples.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the stream, the method and the source model.")] = 0,
+    samples: Samples = None,
     visits: Annotated[int, typer.Option(help="How often the protocol `recurring` visits each domain.")] = 1,
     set_option: Annotated[
-        list[str] | None, typer.Option("--set", help="Of the method or of IABN, such as lr=5e-4 or alpha=2.")
-    ] = None,
-    data_option: Annotated[
         list[str] | None,
-        typer.Option(help="Of the dataset, such as severity=3, or recorded=name for a folder of frames."),
+        typer.Option("--set", help="Setting of the method or IABN, such as lr=5e-4 or alpha=2."),
     ] = None,
-    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
-    models: Annotated[Path | None, typer.Option(help="Source models; by default <data root>/models.")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Where the datasets are.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
-    device: Annotated[str | None, typer.Option(help="Where models run; by default CUDA if present.")] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="[ADDRESS]", help="Run on Ray: on this machine, or the cluster at an address."),
-    ] = None,
+    data_option: DataOption = None,
+    results: Results = Path("results"),
+    models: Models = None,
+    data_root: DataRoot = None,
+    workers: Workers = None,
+    device: Device = None,
+    ray: Ray = None,
 ) -> None:
     """Run one method on one stream, domain by domain.
 
-    Each domain starts from the source model. Some examples:
+    Each domain starts from the source model. Examples:
 
     note-tta run --dataset cifar10 --model resnet20 --method note --domains fog frost
 
@@ -124,7 +120,7 @@ def run(
         if given_name is not None and given_name not in known:
             raise ValueError(f"unknown {what} {given_name!r}; known are {', '.join(known)}")
     if stream is not None and protocol is not None:
-        raise ValueError("a protocol has an order of its own: leave out --stream")
+        raise ValueError("a protocol has its own order: leave out --stream")
     order = protocol or stream or opened.stream
     concentration = delta if order == "dirichlet" else None
     chosen = list(domains or opened.targets)
@@ -163,7 +159,7 @@ def run(
 
 
 def _usual_norm(method: str, own: bool) -> str:
-    """The paper's norm layers for a method; a model of the user's own is converted to them."""
+    """The paper's norm layers for a method; the user's own model is converted to them."""
     from ..methods import method_class
 
     norm = method_class(method).trained_with

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..names import DATASET_HOMES
+from ._options import DataRoot, Device, Width
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,7 +36,7 @@ def train(
     optimizer: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="L2 penalty.")] = None,
     schedule: Annotated[str | None, typer.Option(help="cosine or constant learning rate.")] = None,
-    width: Annotated[int | None, typer.Option(help="Channels of the first stage.")] = None,
+    width: Width = None,
     alpha: Annotated[float, typer.Option(help="IABN's width of soft shrinkage.")] = 4.0,
     correction: Annotated[int, typer.Option(help="IABN's variance: 0 the paper's, 1 the authors' code.")] = 0,
     mean: Annotated[str | None, typer.Option(help="Input mean by channel: 0.49,0.48,0.45.")] = None,
@@ -44,22 +45,22 @@ def train(
     init: Annotated[Path | None, typer.Option(help="Start from these weights (.pt or .safetensors).")] = None,
     new_head: Annotated[bool, typer.Option("--new-head", help="Start the last layer anew.")] = False,
     from_scratch: Annotated[
-        bool, typer.Option("--from-scratch", help="Do without the ImageNet weights the paper starts from.")
+        bool, typer.Option("--from-scratch", help="Do not start from the paper's ImageNet weights.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Checkpoint; by default under <data root>/models.")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Where the datasets are.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Use only so many training and test samples.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads to compute with.")] = None,
+    data_root: DataRoot = None,
+    samples: Annotated[int | None, typer.Option(help="Use only this many training and test samples.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Number of torch's threads.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that read data ahead.")] = 0,
-    device: Annotated[str | None, typer.Option(help="Where to compute; by default CUDA if present.")] = None,
+    device: Device = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Forget an earlier run's state or result.")
+        bool, typer.Option("--restart", help="Delete the state or result of an earlier run.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print a line after each epoch.")] = False,
 ) -> None:
-    """Train a source model; the paper's recipe for the dataset, except where you say otherwise.
+    """Train a source model with the paper's recipe for the dataset; options change parts of it.
 
-    A killed run goes on where it was when the same command is given again. Examples:
+    Give the same command again to continue a run that was killed. Examples:
 
         note-tta train --dataset hapt --norm iabn
 
@@ -96,11 +97,11 @@ def train(
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     recipe = replace(record.recipe, **chosen)
     if init is None and recipe.epochs == 0:
-        raise ValueError("--epochs 0 keeps the initial weights as they are: give them by --init")
+        raise ValueError("--epochs 0 keeps the initial weights as they are: give them with --init")
     if init is None and recipe.pretrained and not from_scratch:
         raise ValueError(
-            f"the paper's {dataset} model starts from ImageNet weights: give them by --init, "
-            "or say --from-scratch"
+            f"the paper's {dataset} model starts from ImageNet weights: give them with --init, "
+            "or use --from-scratch"
         )
     name = model or record.network
     shape = {"width": width, "mean": _numbers("mean", mean), "std": _numbers("std", std)}
@@ -165,7 +166,7 @@ def train(
 
 
 def _own_network(name: str, dataset: Dataset, norm: str | None, alpha: float, correction: int) -> nn.Module:
-    """The network that `module:function` makes, with IABN layers where asked for, tried on one sample."""
+    """The network that `module:function` makes, with IABN if asked for; it is tried on one sample."""
     import torch
 
     from ..models.user_model import count_classes, make_model
@@ -180,14 +181,14 @@ def _own_network(name: str, dataset: Dataset, norm: str | None, alpha: float, co
         raise ValueError(f"{name} tells {told} classes apart, {dataset.name} has {classes}")
     if norm == "iabn":
         network = convert_iabn(network, alpha=alpha, correction=correction)
-    # What a checkpoint's card says of it; there is nothing to build it from but the function itself.
+    # For the checkpoint's card; only the function itself can build the network again.
     facts = {"name": name, "num_classes": classes, "in_channels": shape[0], "width": 0, "mean": [], "std": []}
     network.architecture = facts  # type: ignore[assignment]
     return network
 
 
 def _inherited(init: Path | None) -> dict[str, Any]:
-    """Return the width and input normalisation of a checkpoint of ours that training starts from."""
+    """The width and input normalisation of the checkpoint that training starts from, if it is one of this library."""
     from ..checkpoint import read_card
 
     if init is None or init.suffix != ".safetensors":

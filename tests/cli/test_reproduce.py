@@ -226,7 +226,7 @@ def test_a_stop_by_hand_is_clean(hapt, tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "cells are done; give the same command to go on" in error
+    assert "cells are done; give the same command to continue" in error
     assert "Traceback" not in error
 
 

@@ -121,7 +121,7 @@ def test_own_model_and_data(call, own, capsys, norm):
         (("--dataset", "digits", "--protocol", "iid"), "unknown protocol 'iid'; known are continual, ptta"),
         (
             ("--dataset", "digits", "--protocol", "ptta", "--stream", "iid"),
-            "a protocol has an order of its own: leave out --stream",
+            "a protocol has its own order: leave out --stream",
         ),
         (("--dataset", "digits", "--norm", "xn"), "unknown norm 'xn'"),
         (("--dataset", "digits", "--set", "lr"), "--set takes name=value, got 'lr'"),

@@ -105,7 +105,7 @@ def test_a_recipe_that_starts_from_imagenet_weights_asks_for_them(tmp_path, monk
     monkeypatch.setitem(DATASETS, "digits", pretrained)
     out = tmp_path / "a.safetensors"
     with pytest.raises(
-        ValueError, match="starts from ImageNet weights: give them by --init, or say --from-scr"
+        ValueError, match="starts from ImageNet weights: give them with --init, or use --from-scr"
     ):
         run(*SMALL, "--out", out)
     assert run(*SMALL, "--out", out, "--from-scratch").exit_code == 0
@@ -117,7 +117,7 @@ def test_a_recipe_that_starts_from_imagenet_weights_asks_for_them(tmp_path, monk
         (["--dataset", "cats"], "unknown dataset 'cats'"),
         (["--model", "vgg"], "unknown model 'vgg'"),
         (["--norm", "ln"], "norm of digits_cnn must be one of bn, iabn, in, gn"),
-        (["--epochs", "0"], "--epochs 0 keeps the initial weights as they are: give them by --init"),
+        (["--epochs", "0"], "--epochs 0 keeps the initial weights as they are: give them with --init"),
         (["--lr", "-1"], "lr must be positive"),
         (["--samples", "0"], "--samples must be at least 1, got 0"),
         (["--threads", "0"], "threads must be at least 1, got 0"),

@@ -1,0 +1,28 @@
+"""Options that several subcommands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Results = Annotated[Path, typer.Option(help="Folder of results.")]
+Models = Annotated[Path | None, typer.Option(help="Folder of source models; by default <data root>/models.")]
+DataRoot = Annotated[Path | None, typer.Option(help="Folder of the datasets.")]
+DataOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Option of the dataset, such as severity=3, or recorded=name for your own folder of frames."
+    ),
+]
+Samples = Annotated[
+    int | None, typer.Option(help="Use only this many samples of each domain, from its start.")
+]
+Width = Annotated[int | None, typer.Option(help="Channels of the network's first stage.")]
+Workers = Annotated[int | None, typer.Option(help="Number of processes; by default one per core.")]
+Device = Annotated[str | None, typer.Option(help="Device for the models; by default CUDA if present.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(metavar="[ADDRESS]", help="Run on Ray: on this machine, or on the cluster at an address."),
+]
