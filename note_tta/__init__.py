@@ -1,6 +1,6 @@
 """Test-time adaptation: keep a trained classifier accurate while its input drifts, on streams correlated in time.
 
-The public names are resolved on first use, so that the command line answers before torch is imported.
+Public names are imported on first use, so that the command line starts before torch is imported.
 """
 
 from __future__ import annotations

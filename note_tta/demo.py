@@ -1,8 +1,8 @@
-"""The demonstration: the paper's story on handwritten digits, with nothing to download.
+"""The demonstration: the paper's experiment on handwritten digits, without a download.
 
-A small network is trained with and without IABN; then each method meets three kinds of drift, each as a
-temporally correlated and as an i.i.d. stream. The paper's methods have the paper's values; `tta.adapt`, which is
-ours, stands beside them.
+A small network is trained with and without IABN. Then each method runs on three kinds of drift, each as a
+temporally correlated and as an i.i.d. stream. The paper's methods have the paper's settings; our own `tta.adapt`
+is shown beside them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Demo:
-    """What came out: results by stream and method, and the files they are in."""
+    """Results by stream and method, and the files that hold them."""
 
     results: dict[str, dict[str, Result]]
     page: Path
@@ -51,15 +51,15 @@ class Demo:
 
 
 def run_demo(out: str | Path = "demo", *, seed: int = 0, on_step: Step = lambda text: None) -> Demo:
-    """Train, adapt and write the page and `results.json` into `out`.
+    """Train, adapt, and write the page and `results.json` to `out`.
 
     Args:
         out: The folder to write to.
-        seed: Of the data, the training and the streams.
-        on_step: Called with a line whenever something is done.
+        seed: Seed of the data, the training and the streams.
+        on_step: Called with a line after each step.
 
     Returns:
-        Results and where they are.
+        The results and their files.
     """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ def _train(norm: str, folder: str, seed: int) -> float:
 
 
 def _run(name: str, stream: str, folder: str, seed: int) -> Result:
-    """One method over every target, each from the source model; the runs are put end to end."""
+    """One method on every target, each from the source model; the results are concatenated."""
     dataset = open_dataset("digits", seed=seed)
     runs = []
     for target in dataset.targets:
@@ -147,8 +147,8 @@ def _write_page(out: Path, results: dict[str, dict[str, Result]]) -> Path:
             title="Handwritten digits in drift",
             intro=(
                 "A network that was trained on clean digits meets low contrast, too much light, and images "
-                "that each have a style of their own. First the classes come in long runs, as they do in "
-                "front of a camera; then the same samples come shuffled."
+                "that each have their own style. In the first stream the classes come in long runs, as in front "
+                "of a camera; in the second the same samples are shuffled."
             ),
             domain="contrast, brightness, style",
             stream_titles={

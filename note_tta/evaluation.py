@@ -17,7 +17,7 @@ PROGRESS_AFTER_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a stream; every sample is scored once, on the answer given before it was learned from.
+    """The result of a method on a stream. Each sample is scored once, by the answer before learning from it.
 
     A sample that was answered with NaN has the prediction -1 and counts as an error.
 
@@ -35,7 +35,7 @@ class Result:
 
     @property
     def samples(self) -> int:
-        """How many samples were answered."""
+        """The number of samples."""
         return len(self.labels)
 
     @property
@@ -45,7 +45,7 @@ class Result:
 
     @property
     def cumulative_error(self) -> Tensor:
-        """Error in percent over the stream up to and with each sample."""
+        """Error in percent over the stream up to and including each sample."""
         wrong = (self.predictions != self.labels).double().cumsum(0)
         return 100 * wrong / torch.arange(1, self.samples + 1)
 
@@ -64,7 +64,7 @@ class Result:
 
     @property
     def latency_ms(self) -> dict[int, float]:
-        """Milliseconds of a call of the method: its 50th, 90th and 99th percentile."""
+        """Milliseconds per call of the method: the 50th, 90th and 99th percentiles."""
         if not self.latencies:
             return {50: float("nan"), 90: float("nan"), 99: float("nan")}
         times = 1000 * torch.tensor(self.latencies, dtype=torch.float64)
@@ -77,12 +77,12 @@ def evaluate(
     *,
     progress: bool | None = None,
 ) -> Result:
-    """Run a method over a labelled stream; it sees the inputs only.
+    """Run a method over a labelled stream. The method sees only the inputs.
 
     Args:
         method: A method, or any callable from inputs to logits.
-        loader: Any iterable of `(x, y)` batches, such as a DataLoader. Inputs are moved to the model.
-        progress: Show a progress bar; None shows one on a terminal where a run takes over a few seconds.
+        loader: Any iterable of `(x, y)` batches, such as a DataLoader. Inputs are moved to the model's device.
+        progress: Show a progress bar; None shows one on a terminal if a run takes more than a few seconds.
 
     Returns:
         The result, on the CPU.
@@ -127,10 +127,7 @@ def evaluate(
 
 
 class _LateBar:
-    """A progress bar that appears on a run of more than a few seconds, where `show` is on.
-
-    It is drawn by rich; where that is not installed there is none.
-    """
+    """A progress bar that appears after a few seconds, if `show` is set and rich is installed."""
 
     def __init__(self, name: str, total: int | None, show: bool) -> None:
         self._name, self._total, self._show = name, total, show and find_spec("rich") is not None
@@ -186,7 +183,7 @@ def _pair(batch: object) -> tuple[Tensor, Tensor]:
 
 
 def _length(loader: object) -> int | None:
-    """How many batches there will be; None where it is not known, as of a DataLoader over a live stream."""
+    """The number of batches; None if it is not known, as for a DataLoader over a live stream."""
     try:
         return len(loader)  # type: ignore[arg-type]
     except TypeError:
@@ -194,5 +191,5 @@ def _length(loader: object) -> int | None:
 
 
 def _predictions(logits: Tensor) -> Tensor:
-    """The class of each row, -1 where it holds NaN; waits for the device."""
+    """The class of each row, -1 if it holds NaN; this waits for the device."""
     return torch.where(logits.isnan().any(dim=1), -1, logits.argmax(dim=1)).cpu()

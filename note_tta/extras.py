@@ -1,4 +1,4 @@
-"""What the optional parts need: a missing package is reported in one line, with the command that installs it."""
+"""Optional packages: a missing one is reported in one line with the command that installs it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from importlib.util import find_spec
 
 
 class MissingExtra(ModuleNotFoundError):
-    """A part of the library was used without the packages it needs."""
+    """A part of the library was used without the packages that it needs."""
 
 
 def require(part: str, extra: str, *packages: str) -> None:
-    """Make sure that the packages of an extra are installed.
+    """Check that the packages of an extra are installed.
 
     Args:
-        part: What needs them.
-        extra: The extra that brings them.
-        *packages: The names they are imported by.
+        part: The part of the library that needs them.
+        extra: The extra that installs them.
+        *packages: The names to import.
 
     Raises:
-        MissingExtra: One is not there; the message has the command that installs it.
+        MissingExtra: A package is missing. The message has the command that installs it.
 
     Example:
         >>> require("the moon", "rockets", "torch", "saturn_v")

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and their checksums."""
+"""Atomic writing of files, and their checksums."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def replacing(path: Path, mark: str = "") -> Iterator[Path]:
-    """A temporary name beside `path`: renamed to `path` when the block succeeds, removed when it fails.
+    """A temporary file beside `path`, which is renamed to `path` if the block succeeds and removed if it fails.
 
-    What a killed process left under that name is overwritten by the next one. Where several processes may
-    write the same file, `mark` keeps their temporary names apart.
+    What a killed process has left is overwritten by the next one. If several processes may write the same
+    file, `mark` keeps their temporary names apart.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -39,7 +39,7 @@ def replacing(path: Path, mark: str = "") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Refuse to work in a folder where another process already does; a killed one's claim ends with it."""
+    """Lock a folder for this process; refuse it if another process has it. A killed process loses its lock."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
         try:
@@ -50,9 +50,9 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def append_line(path: Path, line: str) -> None:
-    r"""Append a line to a file of lines: whole or not at all, whatever other processes append meanwhile.
+    r"""Append a line to a file atomically, also if other processes append at the same time.
 
-    A line counts once its newline is there. What a killed process left without one is cut off first.
+    A line is complete with its newline. What a killed process left without one is cut off first.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +78,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def _end_of_lines(file: BinaryIO) -> int:
-    """Where the last whole line of a file ends."""
+    """Where the last complete line of a file ends."""
     place = file.seek(0, os.SEEK_END)
     while place:
         start = max(0, place - (1 << 16))
@@ -91,7 +91,7 @@ def _end_of_lines(file: BinaryIO) -> int:
 
 
 def _lock(descriptor: int, *, wait: bool = True) -> None:
-    """Lock an open file for this process alone until it is closed."""
+    """Lock an open file for this process until it is closed."""
     if sys.platform != "win32":
         import fcntl
 
@@ -99,7 +99,7 @@ def _lock(descriptor: int, *, wait: bool = True) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is, at every moment and after any kill, either the old one or the new one."""
+    """Write a file so that at any moment, also after a kill, it is either the old one or the new one."""
     with replacing(path, f"{os.getpid()}-{threading.get_ident()}") as temporary:
         temporary.write_bytes(content)
 

@@ -1,4 +1,4 @@
-"""Where every public name lives. Nothing here imports torch, so that the command line answers at once."""
+"""The module of every public name. Nothing here imports torch, so that the command line starts fast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METHOD_HOMES = {
     "roid": "roid:ROID",
     "petta": "petta:PeTTA",
 }
-"""Each method's key, its file in `methods/` and its class: a new method is one file and one line here."""
+"""The key of each method with its file in `methods/` and its class. A new method is one file and one line here."""
 
 DATASET_HOMES = {
     "cifar10": "cifar:CIFAR10",
@@ -40,13 +40,13 @@ DATASET_HOMES = {
     "hapt": "hapt:HAPT",
     "digits": "digits:DIGITS",
 }
-"""Each dataset's key, its file in `data/` and its record: a new dataset is one file and one line here."""
+"""The key of each dataset with its file in `data/` and its record. A new dataset is one file and one line here."""
 
 WRAPPER_HOMES = {"filter": "filter:TemporalFilter", "watch": "watch:Watch"}
-"""What goes around a method, by the word that the command line and result files use."""
+"""Wrappers by their name on the command line and in result files."""
 
 COMPOSITION_HOMES = {"adapt": ("recommended:adapt", "recommended:Adapted")}
-"""What is put together from methods, by the same kind of word: what makes it, and the class that says its facts."""
+"""Compositions of methods by name: the function that makes one, and the class with its facts."""
 
 HOMES = {
     "recommended": ("adapt",),
@@ -61,14 +61,14 @@ HOMES = {
     "fleet": ("Fleet",),
     "watch": ("Watch",),
 }
-"""The other names, by their module."""
+"""All other public names by module."""
 
 MODULES = ("data", "methods", "models", "nn", "streams")
-"""Modules that are reachable as attributes of the package."""
+"""Modules that are attributes of the package."""
 
 
 def load(home: str) -> Any:
-    """What lives at `module:name` in this package.
+    """The object `module:name` of this package.
 
     Example:
         >>> load("extras:MissingExtra").__name__
@@ -79,18 +79,18 @@ def load(home: str) -> Any:
 
 
 def load_own(name: str, what: str) -> Any:
-    """What a user calls `module:name`; the module may be in the working folder.
+    """The user's own object `module:name`; the module may be in the working folder.
 
     Args:
-        name: As typed.
-        what: What it is for, in messages: "method", "model".
+        name: The name as typed.
+        what: Its purpose, for messages: "method", "model".
 
     Raises:
-        ValueError: The name is not of that form, or nothing by that name is there.
+        ValueError: The name does not have this form, or there is no such object.
     """
     module, _, own = name.partition(":")
     if not module or not own:
-        raise ValueError(f"a {what} of your own is named module:name, got {name!r}")
+        raise ValueError(f"your own {what} is named module:name, got {name!r}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal; nothing where there is none."""
+"""Progress bars on a terminal; elsewhere nothing is shown."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from contextlib import contextmanager
 from typing import Any
 
 Follow = Callable[..., None]
-"""Called with what is under way, how much is done, how much there is, and what else the bar shows."""
+"""Called with the name of the work, how much is done, how much there is, and further fields of the bar."""
 
 
 @contextmanager
 def progress_bars(
     text: str = "{task.description}", *, in_bytes: bool = False, enabled: bool = True
 ) -> Iterator[Follow]:
-    """Bars on standard error, one for each thing that is followed.
+    """Bars on standard error, one for each kind of work.
 
     Args:
-        text: What stands before a bar, in rich's words; fields are those that the call gives.
+        text: The text before a bar, as a template of rich; the calls give its fields.
         in_bytes: Whether amounts are bytes.
-        enabled: Whether to draw at all.
+        enabled: Whether to show bars at all.
     """
     from rich.console import Console
     from rich.progress import (

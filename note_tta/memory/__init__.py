@@ -1,6 +1,6 @@
-"""Small memories of a stream: the latest samples, a uniform draw, class-balanced draws.
+"""Small memories of a stream: the latest samples, a uniform draw, or class-balanced draws.
 
-Each holds its samples in one tensor, allocated at the first `add`, and decides on plain Python numbers.
+Each stores its samples in one tensor, which is allocated at the first `add`.
 """
 
 from .cstu import CSTU

@@ -1,4 +1,4 @@
-"""RoTTA's memory: class-balanced, recent and sure samples."""
+"""RoTTA's memory: class-balanced, recent and confident samples."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .memory import Memory, put
 class CSTU(Memory):
     """Category-balanced Sampling with Timeliness and Uncertainty: RoTTA's memory (its section 3.3).
 
-    A sample counts the more against itself the older it is and the less sure its prediction was:
-    `1 / (1 + exp(-age / capacity)) + entropy / ln(classes)`. A newcomer of a class that has its share,
-    capacity / classes, competes with its own class; any other one enters while there is room, and then
-    competes with the largest class(es). It takes the place of the sample with the most against it, unless
+    The older a sample and the less confident its prediction, the higher its penalty:
+    `1 / (1 + exp(-age / capacity)) + entropy / ln(classes)`. If the class of a new sample has its share,
+    capacity / classes, the sample competes with its own class. Otherwise it enters while there is room, and
+    competes with the largest class(es) after that. It replaces the sample with the highest penalty, unless
     that is itself.
 
     Args:
         capacity: How many samples to hold.
-        classes: How many classes there are; None lets the method say so at its first sample.
-        device: Where the samples are kept; None keeps them where the first one came from.
+        classes: The number of classes; None lets the method set it at its first sample.
+        device: Where the samples are kept; None is the device of the first one.
 
     Example:
         >>> memory = CSTU(2, classes=2)
@@ -47,13 +47,13 @@ class CSTU(Memory):
         self._clock = 0
 
     def ages(self) -> list[int]:
-        """How many samples have been offered since each came, itself included, in the order of `inputs()`."""
+        """The number of samples offered since each one came, including itself, in the order of `inputs()`."""
         return [self._clock - born for born in self._born]
 
     def _place(self, label: int, entropy: float | None) -> int | None:
         if entropy is None or self.classes is None:
             raise ValueError(
-                "CSTU looks at how unsure a prediction is: CSTU(64, classes=10).add(x, label, entropy)"
+                "CSTU needs the entropy of each prediction: CSTU(64, classes=10).add(x, label, entropy)"
             )
         slot = self._choose(label, entropy)
         if slot is not None:

@@ -1,4 +1,4 @@
-"""SoTTA's memory: a class-balanced memory that every newcomer enters."""
+"""SoTTA's memory: a class-balanced memory that every new sample enters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .memory import Memory
 
 
 class HUS(Memory):
-    """High-confidence Uniform-class Sampling, SoTTA's memory; how confident is enough, `SoTTA` decides.
+    """High-confidence Uniform-class Sampling, SoTTA's memory. `SoTTA` decides which samples are confident enough.
 
-    A newcomer always enters. Where the memory is full it takes the place of a random sample of its own class
-    if that is among the largest ones, otherwise of a class drawn from the largest ones.
+    A new sample always enters. If the memory is full, it replaces a random sample of its own class if this is
+    among the largest classes, otherwise one of a class drawn from the largest ones.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""What every memory is: slots for samples, held as bytes where that loses nothing, and a state."""
+"""The base of all memories: slots for samples, stored as bytes if that is exact, and a state."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 class Memory(ABC):
     """At most `capacity` samples of a stream, each with the label that was predicted for it.
 
-    A subclass writes `_place`. Where every value of every sample is k/255, they are held as bytes, a quarter
-    of the room; `inputs()` gives the very same floats.
+    A subclass writes `_place`. If every value of every sample is k/255, samples are stored as bytes, in a
+    quarter of the space; `inputs()` returns exactly the same floats.
 
     Args:
         capacity: How many samples to hold.
         generator: Source of randomness; None is a new generator with torch's default seed.
-        device: Where the samples are kept; None keeps them where the first one came from.
+        device: Where the samples are kept; None is the device of the first one.
     """
 
     needs_entropy: ClassVar[bool] = False
-    """Whether `add` must be told the entropy of the prediction."""
+    """Whether `add` needs the entropy of the prediction."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Memory(ABC):
 
     @abstractmethod
     def _place(self, label: int, entropy: float | None) -> int | None:
-        """Decide on a newcomer: the slot it takes, or None where it is not kept."""
+        """Choose the slot of a new sample; None if it is not kept."""
 
     def add(self, x: Tensor, label: int, entropy: float | None = None) -> None:
         """Offer one sample (no batch dimension) with its predicted label.
@@ -52,7 +52,7 @@ class Memory(ABC):
         Args:
             x: The sample.
             label: The class that was predicted for it.
-            entropy: How unsure the prediction is; for memories that look at it (`needs_entropy`).
+            entropy: The entropy of the prediction, for memories that use it (`needs_entropy`).
         """
         if self._samples is not None and x.shape != self._samples.shape[1:]:
             raise ValueError(
@@ -69,7 +69,7 @@ class Memory(ABC):
         return len(self._labels)
 
     def inputs(self) -> Tensor:
-        """A copy of the samples held, stacked; an empty tensor where there are none."""
+        """A stacked copy of the samples; an empty tensor if there are none."""
         return unpack(self._held(), self._dtype)
 
     def labels(self) -> list[int]:
@@ -78,21 +78,21 @@ class Memory(ABC):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the samples as they were given."""
+        """The dtype of the samples that were added."""
         return self._dtype
 
     @property
     def sample_shape(self) -> tuple[int, ...] | None:
-        """The shape of the samples held, or None where there are none."""
+        """The shape of the samples; None if there are none."""
         return None if self._samples is None else tuple(self._samples.shape[1:])
 
     def clear(self) -> None:
-        """Forget the samples and all that was counted; the randomness goes on."""
+        """Forget the samples and all counts; the random generator goes on."""
         self._samples = None
         self._labels = []
 
     def state_dict(self) -> dict[str, Any]:
-        """All that decides what comes next: samples, labels, counts and the generator's state."""
+        """Everything that decides what comes next: samples, labels, counts and the generator's state."""
         return {
             "capacity": self.capacity,
             "inputs": self._held(),
@@ -102,7 +102,7 @@ class Memory(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state; one that does not fit is refused before anything changes."""
+        """Take over a state. One that does not fit is refused before anything changes."""
         kind = type(self).__name__
         missing = self.state_dict().keys() - state.keys()
         if missing:
@@ -134,7 +134,7 @@ class Memory(ABC):
             self._samples[: len(labels)] = inputs
 
     def __getstate__(self) -> dict[str, Any]:
-        """All attributes, the generator as bytes; the method that uses the memory is not part of it."""
+        """All attributes, with the generator as bytes and without the method that uses the memory."""
         return {**vars(self), "generator": bytes(self.generator.get_state().numpy()), "owner": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ class Memory(ABC):
         return f"{type(self).__name__}({len(self)} of {self.capacity} held)"
 
     def _keep(self, x: Tensor, slot: int) -> None:
-        """Put a sample into a slot, as bytes as long as all samples can be."""
+        """Put a sample into a slot, as bytes while all samples allow it."""
         if self._samples is None:
             self._dtype = x.dtype
         may_pack = self._samples is None or self._samples.dtype != self._dtype
@@ -164,7 +164,7 @@ class Memory(ABC):
         return torch.empty((self.capacity, *like.shape), dtype=like.dtype, device=device)
 
     def _held(self) -> Tensor:
-        """A copy of the samples as they are held."""
+        """A copy of the samples as they are stored."""
         return torch.empty(0) if self._samples is None else self._samples[: len(self)].clone()
 
     def _uniform(self) -> float:
@@ -173,7 +173,7 @@ class Memory(ABC):
 
 
 def pack(x: Tensor) -> Tensor | None:
-    """A float tensor as bytes k where each of its values is exactly k/255; None where one is not.
+    """A float tensor as bytes k if each of its values is exactly k/255, otherwise None.
 
     Example:
         >>> pack(torch.tensor([0.0, 51 / 255, 1.0]))
@@ -188,10 +188,10 @@ def pack(x: Tensor) -> Tensor | None:
 
 
 def unpack(samples: Tensor, dtype: torch.dtype) -> Tensor:
-    """What `pack` was given; a tensor that is of `dtype` already comes back as it is."""
+    """The inverse of `pack`; a tensor that has `dtype` already is returned as it is."""
     return samples if samples.dtype == dtype else samples.to(dtype) / 255
 
 
 def put(values: list[Any], slot: int, value: Any) -> None:
-    """Set the value of a slot, which may be the next one."""
+    """Set the value of a slot, which may be the first unused one."""
     values[slot : slot + 1] = [value]

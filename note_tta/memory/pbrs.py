@@ -13,13 +13,13 @@ from .memory import Memory
 class PBRS(Memory):
     """Prediction-Balanced Reservoir Sampling (paper, Algorithm 1).
 
-    A newcomer of a class that is not the most frequent one in memory takes the place of a random sample of
-    the most frequent class(es). One that is takes the place of a random sample of its own class with
-    probability m/n: m samples of the class in memory, n seen in all. So the memory tends to hold all classes
-    alike, and within the majority class a uniform draw over time.
+    If the class of a new sample is not the most frequent one in memory, the sample replaces a random one of
+    the most frequent class(es). If it is, the sample replaces a random one of its own class with probability
+    m/n, where m samples of the class are in memory and n have been seen. So the memory tends to hold the same
+    number of samples of each class, and of the majority class a uniform draw over time.
 
-    With three or more classes a class that has fallen below the majority always gets in again, so the
-    minority classes lean towards recent samples; that is the algorithm's, and kept.
+    With three or more classes, a class below the majority is always admitted again, so minority classes
+    consist more of recent samples. This is a property of the algorithm, and we keep it.
 
     Example:
         >>> memory = PBRS(4, generator=torch.Generator().manual_seed(0))
@@ -73,12 +73,12 @@ class PBRS(Memory):
         self._slots.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Samples, labels, how many were seen of each class, its slots, and the generator's state."""
+        """Samples, labels, the number seen and the slots of each class, and the generator's state."""
         slots = {label: list(own) for label, own in self._slots.items()}
         return super().state_dict() | {"seen": dict(self._seen), "slots": slots}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state; one whose slots contradict its labels is refused."""
+        """Take over a state. One whose slots contradict its labels is refused."""
         labels, slots, seen = (state.get("labels", []), state.get("slots", {}), state.get("seen", {}))
         places = sorted((slot, label) for label, own in slots.items() for slot in own)
         if places != list(enumerate(labels)) or not all(slots.values()):
