@@ -1,4 +1,4 @@
-"""Checkpoints: weights as safetensors with a card that tells what they are; weights from elsewhere.
+"""Checkpoints (safetensors with a card that describes the weights), weights from elsewhere, and states.
 
 Nothing here runs code from a file: safetensors and JSON hold data only, and `.pt` files are opened with
 `weights_only=True`.
@@ -35,13 +35,13 @@ _WRAPPERS = ("state_dict", "model", "net")
 def save_checkpoint(path: str | Path, model: nn.Module, card: Mapping[str, Any]) -> None:
     """Write a network of `build_model` and its card.
 
-    The card is kept twice: in the header of the weights, which is the one that is read back, so that the two
-    can never part; and beside them as JSON for people and other tools.
+    The card is written twice: into the header of the weights, which is the one that is read back, so that the
+    two cannot be separated; and beside them as JSON, for people and other tools.
 
     Args:
-        path: The weights' file, `*.safetensors`; the readable card takes the same name with `.json`.
+        path: The file of the weights, `*.safetensors`; the readable card has the same name with `.json`.
         model: The network.
-        card: Plain values that tell where the weights come from. The key `architecture` is added.
+        card: Plain values that say where the weights come from. The key `architecture` is added.
     """
     path = _named(path)
     full = {**card, "architecture": _plain(architecture(model))}
@@ -55,7 +55,7 @@ def save_checkpoint(path: str | Path, model: nn.Module, card: Mapping[str, Any])
 
 
 def restore_card(path: str | Path) -> dict[str, Any]:
-    """Write the readable card anew from the one in the weights' header where the two differ; return it."""
+    """Write the readable card again if it differs from the one in the header of the weights; return the card."""
     path = _named(path)
     card = read_card(path)
     text = (json.dumps(card, indent=2) + "\n").encode()
@@ -77,15 +77,15 @@ def load_checkpoint(
     """Rebuild the network that `save_checkpoint` wrote, in eval mode, on the CPU.
 
     Args:
-        path: The weights' file.
-        num_classes: Where given, the checkpoint must have so many.
-        in_channels: Where given, the checkpoint must take so many.
+        path: The file of the weights.
+        num_classes: If given, the checkpoint must have this many classes.
+        in_channels: If given, the checkpoint must take this many channels.
 
     Returns:
         The network and its card.
 
     Raises:
-        ValueError: The file is damaged, is no checkpoint of ours, or does not fit what was asked for.
+        ValueError: The file is damaged, is not a checkpoint of this library, or does not match the arguments.
     """
     path = _named(path)
     tensors, metadata = _read_safetensors(path)
@@ -93,14 +93,14 @@ def load_checkpoint(
     arguments = card["architecture"]
     if ":" in str(arguments["name"]):
         raise ValueError(
-            f"{path} holds weights for a network of your own, {arguments['name']}: "
-            "make it and let load_weights read them into it"
+            f"{path} holds weights of your own network {arguments['name']}: "
+            "make the network and load them with load_weights"
         )
     try:
         if isinstance(arguments.get("alpha"), str):
             arguments = {**arguments, "alpha": float(arguments["alpha"])}
-        # A crafted card may claim any width: on the meta device shapes cost nothing, and only a network
-        # that the file really fills is then allocated.
+        # A crafted card may claim any width. On the meta device shapes cost nothing; a network is allocated
+        # only if the file really fills it.
         with torch.device("meta"):
             shapes = build_model(**arguments).state_dict()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -115,7 +115,7 @@ def load_checkpoint(
 
 
 def weights_fingerprint(source: str | Path | nn.Module) -> str:
-    """A short digest of the tensors alone: the same weights trained again have the same one, at any time.
+    """A short digest of the tensors alone: the same weights have the same digest, whenever they were saved.
 
     Args:
         source: A file of weights, or a module.
@@ -136,19 +136,19 @@ def weights_fingerprint(source: str | Path | nn.Module) -> str:
 def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) -> nn.Module:
     """Load weights made elsewhere into `model`, in place, and return it.
 
-    Reads safetensors and `.pt` files of tensors. A wrapping `state_dict` or `model` entry and the `module.`
-    prefix of data-parallel training are taken away. Checkpoints of NOTE's authors load: the `._bn.` level of
-    their IABN layers goes, and what their CIFAR networks call `shortcut` is our `downsample`. BatchNorm
-    weights fit IABN layers as they are. The model is changed only when everything fits.
+    It reads safetensors and `.pt` files of tensors. An enclosing `state_dict` or `model` entry and the `module.`
+    prefix of data-parallel training are removed. Checkpoints of NOTE's authors load: the `._bn.` level of their
+    IABN layers is removed, and `shortcut` in their CIFAR networks becomes `downsample`. BatchNorm weights fit
+    IABN layers as they are. The model changes only if everything fits.
 
-    A warning says where the file's network computes differently although its tensors fit: other norm layers
-    than the model's, or, in the authors' CIFAR networks, another input normalisation.
+    A warning says if the tensors fit but the file's network computes something else: with other norm layers, or,
+    in the authors' CIFAR networks, with another input normalisation.
 
     Args:
         model: Any module.
         path: The file.
-        new_head: Leave the last linear layer as it is where its shape differs from the file's, to fine-tune
-            on other classes.
+        new_head: Keep the model's last linear layer if its shape differs from the file's, to fine-tune on
+            other classes.
 
     Raises:
         ValueError: The file cannot be read as weights, or its tensors do not fit the model.
@@ -181,11 +181,11 @@ def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) 
 
 
 def save_state(path: str | Path, method: Method) -> None:
-    """Write a method's state so that the file is, after any kill, the old state or the new one, whole.
+    """Write a method's state. After a kill the file holds either the old state or the new one.
 
     Args:
-        path: The file, of any name, in a folder that is there; one process at a time writes it.
-        method: Any method. Its model's other weights are not in the state: they never change.
+        path: The file, with any name, in an existing folder; one process at a time may write it.
+        method: Any method. The weights that never change are not in the state.
 
     Example:
         >>> import tempfile, note_tta as tta
@@ -209,15 +209,14 @@ def save_state(path: str | Path, method: Method) -> None:
 
 
 def load_state(path: str | Path, method: Method) -> None:
-    """Let a method go on from a state that `save_state` wrote.
+    """Let a method continue from a state that `save_state` wrote. Its settings become those of the state.
 
     Args:
         path: The file.
-        method: The same method with the same settings, on a copy of the model it was first made with.
+        method: The same kind of method, on the same model.
 
     Raises:
-        ValueError: The file, which the message names, is damaged or of another method or model. The method is
-            as it was then.
+        ValueError: The file is damaged, or of another method or model. The method has not changed.
     """
     path = Path(path)
     if not path.is_file():
@@ -240,7 +239,7 @@ def _named(path: str | Path) -> Path:
 
 
 def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Spell an infinite alpha as a string: JSON has no word for it."""
+    """Write an infinite alpha as a string, since JSON has no infinity."""
     if math.isinf(arguments.get("alpha", 0.0)):
         return {**arguments, "alpha": "inf"}
     return arguments
@@ -299,7 +298,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _own_name(name: str, own: Mapping[str, Tensor]) -> str:
-    """What the model calls the tensor that a file from elsewhere calls `name`."""
+    """The name in the model of a tensor that a file from elsewhere calls `name`."""
     if name in own:
         return name
     while name.startswith("module."):
@@ -310,7 +309,7 @@ def _own_name(name: str, own: Mapping[str, Tensor]) -> str:
 
 
 def _norm_settings(path: Path, found: Mapping[str, Tensor]) -> dict[str, Any]:
-    """What a file says about its IABN layers: its card's settings, or those of the authors' runs."""
+    """The settings of a file's IABN layers: those of its card, or those of the authors' runs."""
     if any("._bn." in name for name in found):
         return {"alpha": 4.0, "correction": 1}
     try:
@@ -324,7 +323,7 @@ def _norm_settings(path: Path, found: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def _differences(model: nn.Module, found: Mapping[str, Tensor], iabn: Mapping[str, Any]) -> list[str]:
-    """How a network that fits a file's tensors still computes other things than the file's own."""
+    """In what a model that fits a file's tensors still computes something else than the file's network."""
     told = []
     layer = next((m for m in model.modules() if isinstance(m, IABN1d | IABN2d | IABN3d)), None)
     held = {} if layer is None else {"alpha": layer.alpha, "correction": layer.correction}
@@ -362,7 +361,7 @@ def _check_fit(
         classes = [tensors[differing[0]].shape[0] for tensors in (found, wanted)]
         if classes[0] != classes[1]:
             raise ValueError(
-                f"{path} tells {classes[0]} classes apart, the model {classes[1]}; "
+                f"{path} has {classes[0]} classes, the model {classes[1]}; "
                 f"new_head=True (--new-head) keeps all but its last layer"
             )
     parts = []

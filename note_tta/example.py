@@ -1,4 +1,4 @@
-"""A trained classifier and a drifting stream, to try things on; nothing is downloaded."""
+"""A trained classifier and a drifting stream to try things on, without a download."""
 
 from __future__ import annotations
 

@@ -14,12 +14,11 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def provenance() -> dict[str, Any]:
-    """Return what a reader needs to know to repeat a run made now by this process.
+    """Return what a reader needs to repeat a run of this process.
 
     Returns:
-        `version` of note-tta; `commit` of its source tree and whether its code was `dirty`, both None where
-        it runs from an installed wheel; versions of `torch`, `numpy` and `python`; `machine`; `threads` torch
-        computes with; `time` in UTC.
+        `version` of note-tta; `commit` of its source tree and whether the code was `dirty`, both None for an
+        installed wheel; versions of `torch`, `numpy` and `python`; `machine`; torch's `threads`; `time` in UTC.
 
     Example:
         >>> sorted(provenance())
@@ -46,7 +45,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _is_own_checkout() -> bool:
-    """Tell our source tree from somebody's repository that merely holds an installed copy."""
+    """Whether this is the library's source tree, and not another repository with an installed copy in it."""
     top = _git("rev-parse", "--show-toplevel")
     return top is not None and Path(top).resolve() / _PACKAGE.name == _PACKAGE
 

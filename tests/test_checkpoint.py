@@ -394,7 +394,7 @@ def test_other_class_count_and_new_head(tmp_path):
     torch.save(source.state_dict(), tmp_path / "w.pt")
     target = small()
     before = {n: t.clone() for n, t in target.state_dict().items()}
-    with pytest.raises(ValueError, match=r"w\.pt tells 7 classes apart, the model 10; new_head=True"):
+    with pytest.raises(ValueError, match=r"w\.pt has 7 classes, the model 10; new_head=True"):
         load_weights(target, tmp_path / "w.pt")
     assert all(torch.equal(before[n], t) for n, t in target.state_dict().items())
     load_weights(target, tmp_path / "w.pt", new_head=True)

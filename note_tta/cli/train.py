@@ -178,7 +178,7 @@ def _own_network(name: str, dataset: Dataset, norm: str | None, alpha: float, co
     shape, classes = dataset.input_shape, len(dataset.classes)
     told = count_classes(name, network, torch.zeros(1, *shape))
     if told != classes:
-        raise ValueError(f"{name} tells {told} classes apart, {dataset.name} has {classes}")
+        raise ValueError(f"{name} has {told} classes, {dataset.name} has {classes}")
     if norm == "iabn":
         network = convert_iabn(network, alpha=alpha, correction=correction)
     # For the checkpoint's card; only the function itself can build the network again.

@@ -92,7 +92,7 @@ def check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) ->
     told = count_classes(cell.model, model, domain.inputs([0]))
     classes, name = len(dataset.classes), cell.stream.dataset
     if told < classes or (told > classes and not name.endswith(".npz")):
-        raise ValueError(f"{cell.model} tells {told} classes apart, {name} has {classes}")
+        raise ValueError(f"{cell.model} has {told} classes, {name} has {classes}")
 
 
 def _trained_norm(cell: Cell) -> str:

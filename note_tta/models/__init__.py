@@ -29,13 +29,13 @@ __all__ = [
 
 
 NORMS = ("bn", "iabn", "in", "gn", "ln")
-"""The norm layers a network can be built with: transformers and ConvNeXt with `ln`, all others without it."""
+"""The norm layers that a network can have: `ln` for transformers and ConvNeXt, the others for all other networks."""
 
 _CONVOLUTIONAL = ("bn", "iabn", "in", "gn")
 
 
 class Architecture(NamedTuple):
-    """A line of `MODELS`: how a network is made and what it is made for."""
+    """An entry of `MODELS`: how a network is made, and what it is for."""
 
     make: Callable[..., nn.Module]
     width: int
@@ -94,21 +94,20 @@ def build_model(
 ) -> nn.Module:
     """Build a network of the paper, freshly initialised.
 
-    Its input is images in [0, 1] or scaled sensor windows: normalisation by channel happens inside, in the
-    module `normalize`.
+    The input is images in [0, 1] or scaled sensor windows. The network normalises it per channel, in its module
+    `normalize`.
 
     Args:
         name: A key of `MODELS`.
-        num_classes: Outputs.
-        norm: `"bn"` for BatchNorm, `"iabn"` for Instance-Aware BatchNorm, `"in"` for InstanceNorm, which is
-            IABN with an alpha of 0, `"gn"` for GroupNorm of eight groups (as many as divide the channels),
-            `"ln"` for LayerNorm. None means the published network's: `ln` for transformers and ConvNeXt,
-            else `bn`.
-        width: Channels of the first stage; None means the published network's.
-        in_channels: Input channels; None means the published network's.
-        mean: Subtracted from the input, one value a channel. None means the customary ImageNet values for
-            three-channel images, which public weights expect, and 0 otherwise.
-        std: Divides the input; its default follows the mean's.
+        num_classes: The number of classes.
+        norm: `"bn"` for BatchNorm, `"iabn"` for Instance-Aware BatchNorm, `"in"` for InstanceNorm (IABN with
+            alpha 0), `"gn"` for GroupNorm with eight groups (or as many as divide the channels), `"ln"` for
+            LayerNorm. None is the published network's: `ln` for transformers and ConvNeXt, otherwise `bn`.
+        width: Channels of the first stage; None is the published width.
+        in_channels: Input channels; None is the published number.
+        mean: Subtracted from the input, one value per channel. None is the usual ImageNet values for images
+            with three channels, which public weights expect, and 0 otherwise.
+        std: Divides the input; the default is that of `mean`.
         alpha: IABN's width of soft shrinkage.
         correction: IABN's variance correction, 0 as in the paper or 1 as in its authors' code.
 
@@ -155,9 +154,9 @@ def build_model(
 
 
 def architecture(model: nn.Module) -> dict[str, Any]:
-    """Return the arguments with which `build_model` makes a network like this one.
+    """Return the arguments of `build_model` for a network like this one.
 
-    The kind of norm layer is read from the model itself, so it is right after `convert_iabn` too.
+    The kind of norm layer is read from the model itself, so it is also right after `convert_iabn`.
 
     Example:
         >>> architecture(build_model("digits_cnn", 10))["norm"]

@@ -1,7 +1,7 @@
-"""Orders in which data meets a method: over one domain, and over several.
+"""Orders of a stream: over one domain, and over several.
 
-An order over one domain is a LongTensor of indices. An order over several is a `DomainOrder`, which knows
-which sample is of which domain and where each domain begins.
+An order over one domain is a LongTensor of indices. An order over several domains is a `DomainOrder`, which knows
+the domain of each sample and where each domain begins.
 """
 
 from .orders import chronological, dirichlet, iid, label_shift, mean_run_length, slotted, sorted, thinned

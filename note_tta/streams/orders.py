@@ -26,7 +26,7 @@ def iid(labels: Tensor | Sequence[int], generator: torch.Generator | None = None
 
 
 def sorted(labels: Tensor | Sequence[int], generator: torch.Generator | None = None) -> Tensor:
-    """Class after class, in the order of the labels; shuffled inside a class where a generator is given.
+    """Sorted by class; shuffled within a class if a generator is given.
 
     Example:
         >>> sorted([2, 0, 1, 0]).tolist()
@@ -49,14 +49,14 @@ def dirichlet(
 ) -> Tensor:
     """Temporally correlated: the paper's synthetic stream (appendix, "Dirichlet").
 
-    There are as many tokens (stretches of time) as classes. Each class is shared out over the tokens by
-    proportions drawn from Dir(`delta`), where a token that has its share of samples already gets no more.
-    Inside a token the classes come one after another in random order.
+    There are as many tokens (stretches of time) as classes. Each class is divided over the tokens by
+    proportions drawn from Dir(`delta`); a token that has its share of samples gets no more. Within a token the
+    classes come one after another in random order.
 
     Args:
         labels: One label per sample.
-        delta: Concentration: the smaller, the fewer tokens a class lives in. The same value means very
-            different correlation at 10 and at 1,000 classes: report `mean_run_length` beside it.
+        delta: Concentration: the smaller, the fewer tokens hold a class. The same value means very different
+            correlation with 10 and with 1,000 classes, so report `mean_run_length` beside it.
         generator: Source of randomness; None is a new generator with torch's default seed.
 
     Returns:
@@ -100,15 +100,15 @@ def slotted(
     """Temporally correlated: the sampler of RoTTA (Yuan et al., CVPR 2023) within one domain.
 
     Each class, in the order of the data, is cut into as many pieces as there are slots, by proportions drawn
-    from Dir(`gamma`). Inside a slot the classes come one after another in random order. Unlike `dirichlet`
-    it evens nothing out: a slot may be empty, and there are at most 100 slots, so that at the same
-    concentration a hundred classes or more are less correlated.
+    from Dir(`gamma`). Within a slot the classes come one after another in random order. Unlike `dirichlet`, it
+    does not balance the slots: a slot may be empty. There are at most 100 slots, so at the same concentration
+    a stream of a hundred classes or more is less correlated.
 
     Args:
         labels: One label per sample.
-        gamma: Concentration: the smaller, the fewer slots a class lives in.
+        gamma: Concentration: the smaller, the fewer slots hold a class.
         generator: Source of randomness; None is a new generator with torch's default seed.
-        most_slots: There is a slot per class, but no more than this.
+        most_slots: The largest number of slots; otherwise there is one per class.
 
     Returns:
         Indices, a LongTensor.
@@ -140,8 +140,8 @@ def label_shift(
 ) -> Tensor:
     """Draws with replacement from a label distribution that shifts: the stream of SAR (Niu et al., 2023).
 
-    The classes have their turn one after another, in random order, `draws` samples long. The class whose turn
-    it is is `imbalance` times as likely as each other class.
+    The classes take turns of `draws` samples, in random order. In its turn a class is `imbalance` times as
+    likely as each other class.
 
     Args:
         labels: One label per sample.
@@ -150,7 +150,7 @@ def label_shift(
         draws: Samples per turn.
 
     Returns:
-        Indices, a LongTensor of `draws` times the number of classes. Some come twice, some never.
+        Indices, a LongTensor of `draws` times the number of classes. Samples may occur twice or never.
 
     Example:
         >>> labels = torch.tensor([0, 0, 1, 1])
@@ -181,19 +181,19 @@ def thinned(
     *,
     vary: bool = False,
 ) -> Tensor:
-    """The samples that are left where each class is rarer than the one before (TRIBE, Su et al., 2024).
+    """A choice of samples in which each class is rarer than the one before (TRIBE, Su et al., 2024).
 
     Of K classes the i-th (from 0) keeps `int(n · imbalance ** (-i / (K - 1)))` samples, chosen at random,
-    where n is the size of the first.
+    where n is the size of the first class.
 
     Args:
         labels: One label per sample.
         imbalance: How many times as frequent the first class is as the last, at least 1.
         generator: Source of randomness; None is a new generator with torch's default seed.
-        vary: Deal these sizes out to the classes at random.
+        vary: Assign these sizes to the classes at random.
 
     Returns:
-        Indices in their own order, a LongTensor.
+        Indices in ascending order, a LongTensor.
 
     Example:
         >>> labels = torch.arange(300) % 3
@@ -215,7 +215,7 @@ def thinned(
 
 
 def mean_run_length(labels: Tensor | Sequence[int]) -> float:
-    """The mean number of consecutive samples of one class in a stream of `labels`.
+    """The mean number of consecutive samples of the same class in a stream of `labels`.
 
     Example:
         >>> mean_run_length([0, 0, 0, 1, 1, 0])
@@ -228,7 +228,7 @@ def mean_run_length(labels: Tensor | Sequence[int]) -> float:
 
 
 def _deal(members: list[np.ndarray], delta: float, rng: np.random.Generator) -> list[list[np.ndarray]]:
-    """Share each class out over the tokens; per token, one array of indices per class."""
+    """Divide each class over the tokens; per token, one array of indices per class."""
     tokens = len(members)
     share = sum(map(len, members)) / tokens
     held = np.zeros(tokens)
@@ -247,10 +247,10 @@ def _cut(member: np.ndarray, proportions: np.ndarray) -> list[np.ndarray]:
 
 
 def _proportions(delta: float, room: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A draw from Dir(delta), set to zero where there is no room and renormalised.
+    """A draw from Dir(delta), set to zero where there is no room, and renormalised.
 
-    Drawn through logarithms, since at a small delta almost every Gamma variate underflows to zero. They
-    also leave something in every token, so that the renormalisation is always defined.
+    It is drawn in logarithms, since with a small delta almost every Gamma variate underflows to zero. This
+    also leaves a positive value in every token, so that the renormalisation is always defined.
     """
     logs = np.log(rng.standard_gamma(delta + 1, len(room))) + np.log1p(-rng.random(len(room))) / delta
     logs[~room] = -np.inf
@@ -259,7 +259,7 @@ def _proportions(delta: float, room: np.ndarray, rng: np.random.Generator) -> np
 
 
 def _members(labels: Tensor) -> list[np.ndarray]:
-    """The indices of each class that occurs, in their own order."""
+    """The indices of each class that occurs, in ascending order."""
     values = labels.numpy()
     return [np.flatnonzero(values == label) for label in np.unique(values)]
 

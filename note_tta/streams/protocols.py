@@ -1,7 +1,7 @@
 """Streams over several domains: one after another, again and again, or mixed.
 
-Each protocol takes the labels of its domains, in the order in which they come, and returns a `DomainOrder`.
-The general ones are `in_turn` and `pooled`; the named ones are those of the literature.
+Each protocol takes the labels of its domains, in the order of the domains, and returns a `DomainOrder`.
+`in_turn` and `pooled` are general; the named ones are those of the literature.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Order = Callable[[Tensor, torch.Generator], Tensor]
 
 
 class Samples(Protocol):
-    """What `DomainOrder.batches` asks of a domain; the domains of `note_tta.data` have it."""
+    """What `DomainOrder.batches` needs of a domain; the domains of `note_tta.data` have it."""
 
     @property
     def labels(self) -> Tensor:
@@ -44,10 +44,10 @@ class DomainOrder:
     """The order of a stream over several domains.
 
     Attributes:
-        names: The domains' names.
-        domain: Of each sample of the stream, its domain's place in `names`.
-        index: Its index within that domain.
-        visit: How many times the stream has gone through all domains before; 0 unless domains recur.
+        names: The names of the domains.
+        domain: For each sample of the stream, the position of its domain in `names`.
+        index: For each sample, its index within its domain.
+        visit: For each sample, how often the stream has gone through all domains before.
 
     Example:
         >>> stream = in_turn({"fog": [0, 1], "snow": [1, 1, 0]}, orders.sorted, visits=2)
@@ -68,7 +68,7 @@ class DomainOrder:
 
     @property
     def visits(self) -> int:
-        """How many times the stream goes through all domains."""
+        """How often the stream goes through all domains."""
         return int(self.visit.max()) + 1 if len(self) else 0
 
     @property
@@ -88,7 +88,7 @@ class DomainOrder:
         return torch.cat(parts)[starts[self.domain] + self.index]
 
     def batches(self, domains: Mapping[str, Samples], size: int = 64) -> Batches:
-        """The stream as batches of inputs and labels, for `evaluate`; they run across domains' borders.
+        """The stream as batches of inputs and labels for `evaluate`. A batch may hold several domains.
 
         Args:
             domains: The domains by name.
@@ -109,13 +109,13 @@ class DomainOrder:
         return Batches(len(self), size, read)
 
     def errors(self, wrong: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Error in percent by visit and domain, `[visits, domains]`; NaN where a visit lacks a domain.
+        """Error in percent by visit and domain, `[visits, domains]`; NaN if a visit lacks a domain.
 
-        A visit's error is the mean of its row.
+        The error of a visit is the mean of its row.
 
         Args:
-            wrong: Of each sample of the stream, whether its answer was wrong.
-            labels: Where given, the labels of the stream: every class then counts alike, whatever its size.
+            wrong: For each sample of the stream, whether its answer was wrong.
+            labels: The labels of the stream, if every class should count the same whatever its size.
         """
         if len(wrong) != len(self):
             raise ValueError(f"wrong must have {len(self)} values, one per sample, got {len(wrong)}")
@@ -131,7 +131,7 @@ class DomainOrder:
 
 
 class Batches:
-    """Batches of a stream, read when they come; the same ones whenever they are gone through."""
+    """The batches of a stream. They are read when they are needed, and can be iterated any number of times."""
 
     def __init__(self, samples: int, size: int, read: Callable[[slice], tuple[Tensor, Tensor]]) -> None:
         if size < 1:
@@ -149,12 +149,12 @@ class Batches:
 def in_turn(
     labels: Labels, order: Order, *, visits: int = 1, generator: torch.Generator | None = None
 ) -> DomainOrder:
-    """One domain after another, each in an order of its own, `visits` times; every visit draws anew.
+    """One domain after another, `visits` times; each domain has a new order in every visit.
 
     Args:
-        labels: The labels of each domain, in the order in which the domains come.
+        labels: The labels of each domain, in the order of the domains.
         order: Maps one domain's labels and a generator to its order, as `iid` does.
-        visits: How many times to go through all domains.
+        visits: How often to go through all domains.
         generator: Source of randomness; None is a new generator with torch's default seed.
     """
     if visits < 1:
@@ -175,7 +175,7 @@ def in_turn(
 
 
 def pooled(labels: Labels, order: Order, *, generator: torch.Generator | None = None) -> DomainOrder:
-    """All domains' samples in one pool, put in order together.
+    """The samples of all domains in one pool, ordered together.
 
     Args:
         labels: The labels of each domain.
@@ -202,7 +202,7 @@ def practical(labels: Labels, *, gamma: float = 0.1, generator: torch.Generator 
 def recurring(
     labels: Labels, *, visits: int = 20, gamma: float = 0.1, generator: torch.Generator | None = None
 ) -> DomainOrder:
-    """`practical` again and again, each visit drawn anew (PeTTA, Hoang et al., NeurIPS 2024)."""
+    """`practical` repeated, with a new order in every visit (PeTTA, Hoang et al., NeurIPS 2024)."""
     return in_turn(labels, partial(_slotted, gamma), visits=visits, generator=generator)
 
 
@@ -221,7 +221,7 @@ def mixed(
 
 
 def class_sorted(labels: Labels, *, generator: torch.Generator | None = None) -> DomainOrder:
-    """One domain after another, each sorted by class and shuffled inside a class."""
+    """One domain after another, each sorted by class and shuffled within a class."""
     return in_turn(labels, orders.sorted, generator=generator)
 
 
@@ -238,7 +238,7 @@ def imbalanced(
     Args:
         labels: The labels of each domain.
         imbalance: How many times as frequent the first class is as the last.
-        vary: Which class is frequent differs from domain to domain; else it is the first in all.
+        vary: Let the frequent class differ between domains; otherwise it is the first one in all.
         gamma: Concentration of the stream within a domain.
         generator: Source of randomness; None is a new generator with torch's default seed.
     """
@@ -278,7 +278,7 @@ PROTOCOLS: dict[str, Callable[..., DomainOrder]] = {
     "gli": imbalanced,
     "label-shift": shifted,
 }
-"""Every protocol by name: a function of the domains' labels, settings by keyword, and a `generator`."""
+"""Every protocol by name: a function of the domains' labels, with settings and a `generator` as keywords."""
 
 
 def _slotted(gamma: float, labels: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""Source models: a training loop that survives being killed."""
+"""Training of source models, which can be killed and continued."""
 
 from ..data import Recipe
 from . import _needs as _needs

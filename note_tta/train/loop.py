@@ -32,12 +32,12 @@ _BAR = "epoch {task.fields[epoch]}, loss {task.fields[loss]:.3f}, error {task.fi
 
 
 class Diverged(ValueError):
-    """The loss stopped being a number; the message says what to change."""
+    """The loss is not finite any more. The message says what to change."""
 
 
 @dataclass
 class _Run:
-    """What a run is made of and how far it has come."""
+    """The parts of a run and its progress."""
 
     model: nn.Module
     recipe: Recipe
@@ -85,24 +85,23 @@ def train(
 ) -> dict[str, Any]:
     """Train a network of `build_model`, on the device it is on, and write its checkpoint.
 
-    Shuffling, augmentation and the optimizer depend on the recipe, the seed and the epoch only. The whole
-    state is saved after each epoch beside `out`; a killed run that is started again goes on from there and
-    ends, on the same machine and thread count, bit for bit where it would have ended. Started again after
-    its end it returns at once. On CUDA it computes in mixed precision. Under `torchrun` the processes share
-    each batch.
+    Shuffling, augmentation and the optimizer depend only on the recipe, the seed and the epoch. The whole state
+    is saved beside `out` after each epoch. A killed run that is started again continues from there and, on the
+    same machine with the same number of threads, ends with exactly the same weights. If the run is complete, it
+    returns at once. On CUDA it uses mixed precision. Under `torchrun` the processes share each batch.
 
     Args:
         model: The network; it is trained in place and left in eval mode.
         samples: The training data.
         recipe: How to train.
         out: The checkpoint to write, `*.safetensors`.
-        test: Clean test data; its error goes into the card.
-        seed: Of shuffling and augmentation; the caller has seeded the network's initial weights.
-        facts: Further plain values for the card, such as the dataset's name. They are part of the run's
-            identity: a run with other facts does not go on from this one's state.
+        test: Clean test data; the error on it is written into the card.
+        seed: Seed of shuffling and augmentation; the caller seeds the initial weights.
+        facts: Further plain values for the card, such as the dataset's name. They identify the run: a run with
+            other facts does not continue from its state.
         workers: Processes that read data ahead.
-        restart: Forget an earlier run's state or result instead of going on from it.
-        show_progress: Draw a progress bar where there is a terminal.
+        restart: Delete the state or result of an earlier run instead of continuing it.
+        show_progress: Show a progress bar on a terminal.
         on_epoch: Called with the number of epochs done and `{"loss", "error", "lr"}` of the last one.
 
     Returns:
@@ -116,7 +115,7 @@ def train(
     if out.suffix != ".safetensors":
         raise ValueError(f"a checkpoint's name ends in .safetensors, got {out}")
     device = next(model.parameters()).device
-    origin = provenance()  # of the code that was loaded, whatever happens to the files while it trains
+    origin = provenance()  # of the code that is loaded now; the files may change during training
     with join_team(device) as team:
         identity: dict[str, Any] = {
             "architecture": {k: str(v) if k == "alpha" else v for k, v in architecture(model).items()},
@@ -181,12 +180,12 @@ def _train_epochs(
     show_progress: bool,
     on_epoch: Callable[[int, Epoch], None] | None,
 ) -> None:
-    """Train the epochs that are left, saving the state after each."""
+    """Train the remaining epochs, and save the state after each."""
     team, epochs = run.team, run.recipe.epochs
     model = DistributedDataParallel(run.model) if team.size > 1 else run.model
     steps = len(_batches(run, 0))
     if team.is_first:
-        _write_state(saved, identity, run)  # a folder that cannot be written to is found out now
+        _write_state(saved, identity, run)  # a folder that cannot be written to fails now
     with progress_bars(_BAR, enabled=show_progress and team.is_first) as show:
         while run.epoch < epochs:
             try:
@@ -202,7 +201,7 @@ def _train_epochs(
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the recipe's optimizer over all parameters of the model."""
+    """The recipe's optimizer of all parameters of the model."""
     if recipe.optimizer == "adam":
         return Adam(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
     return SGD(
@@ -216,7 +215,7 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
 
 @torch.no_grad()
 def clean_error(model: nn.Module, samples: Samples, batch_size: int = 128) -> float:
-    """Return the percentage of samples that the model, put in eval mode, answers wrongly."""
+    """The error in percent of the model in eval mode."""
     model.eval()
     device = next(model.parameters()).device
     wrong = 0
@@ -226,7 +225,7 @@ def clean_error(model: nn.Module, samples: Samples, batch_size: int = 128) -> fl
 
 
 def _tidy(out: Path, saved: Path, *, restart: bool) -> None:
-    """Take away what a killed run left half-written, the state of a finished one, and at a restart all."""
+    """Remove the incomplete files of a killed run, the state of a finished run and, at a restart, everything."""
     for name in (out.name, out.with_suffix(".json").name, saved.name):
         for part in out.parent.glob(f".{name}.*.part"):
             part.unlink(missing_ok=True)
@@ -315,7 +314,7 @@ def _advice(recipe: Recipe) -> str:
 
 
 def _warn_if_lost(run: _Run, classes: int) -> None:
-    """Warn once, after the first epoch, where the model is worse than one that gives every class 1/n."""
+    """Warn after the first epoch if the model is much worse than guessing."""
     guessing = math.log(max(classes, 2))
     if run.epoch == 1 and run.history[-1]["loss"] > 2 * guessing:
         warnings.warn(
@@ -344,7 +343,7 @@ def _read_state(path: Path, identity: dict[str, Any], device: torch.device) -> d
 
 
 def _check_same(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
-    """Raise where a file belongs to a run with other settings, naming the first that differs."""
+    """Refuse a file of a run with other settings; the message names the first difference."""
     flat = [_flatten(settings) for settings in (there, here)]
     for name in sorted({*flat[0], *flat[1]}):
         values = [settings.get(name, "unset") for settings in flat]

@@ -1,4 +1,4 @@
-"""Data-parallel training under `torchrun`: who am I, and what only one process may do."""
+"""Data-parallel training under `torchrun`: the rank of this process and its share of the work."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor
 
 
 class Team(NamedTuple):
-    """This process among those that train together."""
+    """This process among the processes of a training run."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes files and talks."""
+        """Whether this process writes files and messages."""
         return self.rank == 0
 
     def share(self, batch: Tensor) -> Tensor:
@@ -28,22 +28,22 @@ class Team(NamedTuple):
         return batch.tensor_split(self.size)[self.rank]
 
     def total(self, values: Tensor) -> Tensor:
-        """Add up every process's values."""
+        """The sum of the values of all processes."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
     def wait(self) -> None:
-        """Go on only when every process has come here."""
+        """Wait until all processes are here."""
         if self.size > 1:
             dist.barrier()
 
 
 @contextmanager
 def join_team(device: torch.device) -> Iterator[Team]:
-    """Join the processes `torchrun` started; without it, a team of one.
+    """Join the processes that `torchrun` started; without it, a team of one.
 
-    A process group that the caller has set up already is used and left standing.
+    A process group that the caller has set up is used and not closed.
     """
     if dist.is_available() and dist.is_initialized():
         yield Team(dist.get_rank(), dist.get_world_size())

@@ -1,4 +1,4 @@
-"""Training data: what is asked of it, parts of it, its batches and their augmentation."""
+"""Training data: its interface, subsets, batches and augmentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Samples(Protocol):
-    """What training asks of its data; the domains of `note_tta.data` have it."""
+    """What training needs of its data; the domains of `note_tta.data` have it."""
 
     def __len__(self) -> int: ...
 
@@ -29,12 +29,12 @@ class Samples(Protocol):
 
 
 class Subset:
-    """A fixed random part of some samples, for runs smaller than the whole.
+    """A fixed random subset of some samples, for smaller runs.
 
     Args:
-        samples: The whole.
+        samples: All samples.
         count: How many to keep.
-        seed: Which ones.
+        seed: Seed of the choice.
     """
 
     def __init__(self, samples: Samples, count: int, *, seed: int = 0) -> None:
@@ -50,12 +50,12 @@ class Subset:
         return len(self._indices)
 
     def inputs(self, indices: Tensor, /) -> Tensor:
-        """Return the samples at these indices of the part."""
+        """Return the samples at these indices of the subset."""
         return self._samples.inputs(self._indices[indices])
 
 
 class _Batches(Dataset[tuple[Tensor, Tensor]]):
-    """Whole batches by number, so that a `DataLoader` keeps their order with any number of workers."""
+    """Batches by number, so that a `DataLoader` keeps their order with any number of workers."""
 
     def __init__(self, samples: Samples, batches: list[Tensor]) -> None:
         self._samples = samples
@@ -84,8 +84,8 @@ def epoch_batches(
 ) -> list[Tensor]:
     """Shuffle `count` samples into batches.
 
-    The last batch may be smaller; it is left out where it has fewer than two samples per process, which
-    BatchNorm cannot train on.
+    The last batch may be smaller. It is left out if it has fewer than two samples per process, on which
+    BatchNorm cannot train.
 
     Example:
         >>> [len(b) for b in epoch_batches(10, 4, generator=torch.Generator().manual_seed(0))]
@@ -109,7 +109,7 @@ def augment(
     crop_fill: str = "reflect",
     flip: bool = False,
 ) -> Tensor:
-    """Crop each image at a random place of its padded self and mirror every other one.
+    """Pad each image, crop it at a random place, and mirror half of the images at random.
 
     The numbers are drawn on the CPU, so the same seed gives the same images on every device.
 
@@ -117,7 +117,7 @@ def augment(
         x: Images `[B, C, H, W]` in [0, 1].
         generator: The only source of randomness.
         crop_padding: Pixels added on every side before the crop; 0 does not crop.
-        crop_fill: `"reflect"` or `"black"`, what is added.
+        crop_fill: What to pad with: `"reflect"` or `"black"`.
         flip: Whether to mirror.
     """
     if not crop_padding and not flip:

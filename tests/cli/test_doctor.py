@@ -52,4 +52,4 @@ def test_doctor_says_what_can_be_done_with_a_model(monkeypatch, tmp_path):
     assert FAMILIES["sample"].convert in output and FAMILIES["sample"].expect in output
     assert "refuse it bn_stats onda: Sequential has no BatchNorm layer" in output
     wrong = CliRunner().invoke(doctor.app, ["--model", "doctors_nets"])
-    assert "a model of your own is named module:name, got 'doctors_nets'" in str(wrong.exception)
+    assert "your own model is named module:name, got 'doctors_nets'" in str(wrong.exception)

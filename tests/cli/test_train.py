@@ -94,7 +94,7 @@ def test_epochs_0_wraps_weights(tmp_path):
 def test_new_head(tmp_path):
     torch.save(build_model("digits_cnn", 5, width=2).state_dict(), tmp_path / "w.pt")
     out = tmp_path / "a.safetensors"
-    with pytest.raises(ValueError, match="tells 5 classes apart, the model 10"):
+    with pytest.raises(ValueError, match="has 5 classes, the model 10"):
         run(*SMALL, "--init", tmp_path / "w.pt", "--out", out)
     assert run(*SMALL, "--init", tmp_path / "w.pt", "--new-head", "--out", out).exit_code == 0
 
@@ -175,7 +175,7 @@ def test_a_network_of_ones_own(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     card = read_card(out)
     assert (card["model"], card["norm"]) == ("my_nets:make_model", "iabn")
-    with pytest.raises(ValueError, match="a network of your own, my_nets:make_model: make it and let load_w"):
+    with pytest.raises(ValueError, match="your own network my_nets:make_model: make the network and load them with load_w"):
         load_checkpoint(out)
     import my_nets
 
@@ -183,7 +183,7 @@ def test_a_network_of_ones_own(tmp_path, monkeypatch):
 
     load_weights(convert_iabn(my_nets.make_model()), out)
     for name, message in (
-        ("too_many", r"too_many tells 11 classes apart, digits has 10"),
+        ("too_many", r"too_many has 11 classes, digits has 10"),
         ("for_colours", r"does not take samples of shape \(1, 32, 32\)"),
         ("nothing", "my_nets has no nothing to make a model with"),
     ):

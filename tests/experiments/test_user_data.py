@@ -90,7 +90,7 @@ def test_own_weights_are_loaded(here, folder):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("make_model", "a model of your own is named module:name, got 'make_model'"),
+        ("make_model", "your own model is named module:name, got 'make_model'"),
         ("no_such_module:f", "cannot import no_such_module"),
         ("own_models:absent", "own_models has no absent to make a model with"),
         ("own_models:number", "own_models:number is not a function"),
@@ -104,7 +104,7 @@ def test_a_model_that_cannot_be_made_is_told(here, name, message):
 
 def test_a_model_of_another_class_count_is_refused(here, folder):
     cell = Cell(Stream(str(folder), "all", "iid"), "source", model="own_models:make_large")
-    with pytest.raises(ValueError, match=r"own_models:make_large tells 5 classes apart, .* has 2"):
+    with pytest.raises(ValueError, match=r"own_models:make_large has 5 classes, .* has 2"):
         Worker(Settings()).run(cell)
 
 

@@ -243,7 +243,7 @@ def test_architecture_of_a_foreign_model():
         ({"mean": (0, 0, 0)}, "mean and std go together"),
         ({"mean": (0, 0), "std": (1, 1)}, "mean has 2 values but the input 3 channels"),
         ({"mean": (0, 0, 0), "std": (1, 0, 1)}, "std must be positive, got"),
-        ({"mean": (0, 0, 0), "std": (1, 1)}, "one value a channel each, got 3 and 2"),
+        ({"mean": (0, 0, 0), "std": (1, 1)}, "one value per channel each, got 3 and 2"),
         ({"norm": "iabn", "correction": 2}, "correction must be 0 or 1, got 2"),
         ({"norm": "iabn", "alpha": -1}, "alpha must be at least 0, got -1"),
     ],
@@ -254,7 +254,7 @@ def test_bad_arguments(arguments, message):
 
 
 def test_empty_normalisation():
-    with pytest.raises(ValueError, match="one value a channel"):
+    with pytest.raises(ValueError, match="one value per channel"):
         Normalize([], [])
 
 
