@@ -1,4 +1,4 @@
-"""Unpack an archive without trusting it: no path that climbs out, no link, nothing left behind on failure."""
+"""Unpack an untrusted archive: no path leaves the folder, no links, and a failure leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .base import BadData
 
 EXPANSION = 200  # times the archive's own size; real datasets stay under 20
 ALLOWANCE = 1 << 28  # bytes that even a tiny archive may hold
-SMALLEST = 512  # bytes that every member counts for, so that a million empty files are not for nothing
-LONGEST_HEADER = 1 << 20  # bytes of a tar member's own header; real ones have some hundred
+SMALLEST = 512  # bytes that every member counts for at least, so that empty files count too
+LONGEST_HEADER = 1 << 20  # bytes of the header of a tar member; real ones have some hundred
 
 
 _DAMAGE = (
@@ -37,8 +37,8 @@ _DAMAGE = (
 def unpack(archive: Path, destination: Path) -> list[Path]:
     """Unpack a tar (any compression) or zip file into `destination`; returns the files written.
 
-    Everything is first written beside the destination; files move to their places only when the whole
-    archive proved readable.
+    Everything is first written to a temporary folder; the files move to their places only if the whole archive
+    can be read.
     """
     destination.mkdir(parents=True, exist_ok=True)
     staging = destination / f".unpack-{archive.name}"
@@ -74,7 +74,7 @@ def unpack(archive: Path, destination: Path) -> list[Path]:
 
 
 class _Header(tarfile.TarInfo):
-    """A member whose own header is not read into memory where it claims to be huge."""
+    """A member whose header is not read into memory if it claims to be huge."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if not self.isreg() and not self.isdir() and self.size > LONGEST_HEADER:

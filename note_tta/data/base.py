@@ -1,8 +1,8 @@
-"""The one notion of a dataset: named domains of inputs with labels, opened lazily.
+"""What a dataset is: named domains of inputs with labels, which are opened when they are needed.
 
-A `Dataset` knows its classes, the shape of one input, and its domains: `train` and `test` of the
-source, and one domain for every target (a corruption, a user). A `Domain` hands out float32 tensors
-for the indices it is asked for and never reads more than that where the format allows.
+A `Dataset` has classes, the shape of one input, and domains: `train` and `test` of the source, and one domain per
+target (a corruption, a user). A `Domain` returns float32 tensors for given indices and, if the format allows it,
+reads no more than these.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class MissingData(FileNotFoundError):
-    """Data that is not there: what, where it was looked for, and the command that gets it.
+    """Missing data: what is missing, where it was looked for, and the command that gets it.
 
     >>> str(MissingData("CIFAR-10", ["/data/cifar-10-batches-py"], "note-tta data download cifar10"))
     'CIFAR-10 not found; looked in /data/cifar-10-batches-py; get it with: note-tta data download cifar10'
@@ -39,7 +39,7 @@ class MissingData(FileNotFoundError):
 
 
 class BadData(ValueError):
-    """A file that is there but cannot be trusted: names the file (and the line) and what is wrong.
+    """A damaged file, or one in another format: the file (and the line), and what is wrong.
 
     >>> str(BadData("a.csv", "column label is missing", line=1))
     'a.csv, line 1: column label is missing'
@@ -95,10 +95,10 @@ class Domain:
         return torch.from_numpy(np.ascontiguousarray(self._read(chosen % max(1, len(self)))))
 
     def batches(self, order: Indices = slice(None), size: int = 64) -> Batches:
-        """The domain as batches of inputs and labels in this order, for `evaluate`; read when they come.
+        """The domain as batches of inputs and labels in this order, for `evaluate`.
 
         Args:
-            order: Indices, as the functions of `note_tta.streams` give them.
+            order: Indices, as the functions of `note_tta.streams` return them.
             size: Samples per batch; the last one may be smaller.
         """
         chosen = torch.arange(len(self))[order] if isinstance(order, slice) else torch.as_tensor(order)
@@ -118,18 +118,18 @@ class Domain:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset of the paper (or the embedded one): its facts, and its domains by name.
+    """An opened dataset: its facts, and its domains by name.
 
     Attributes:
         name: the key in `DATASETS`.
-        title: how tables call it.
+        title: the name in tables.
         classes: class names, by class index.
         input_shape: shape of one input.
         targets: the target domains that can be opened.
         stream: the paper's correlated order: a Dirichlet draw, sorted by class, or as recorded.
-        openers: domain name to the function that opens it.
+        openers: the function that opens each domain, by the domain's name.
         absent: target domains of the paper whose files are not in the data root.
-        validation: domains to choose settings on, which are not targets.
+        validation: domains for choosing settings, which are not targets.
     """
 
     name: str
@@ -144,11 +144,11 @@ class Dataset:
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Every domain's name: the source's, then the targets, then what else there is."""
+        """The names of all domains: the source's, the targets, then others."""
         return tuple(self.openers)
 
     def domain(self, name: str) -> Domain:
-        """Open one domain; the files are read now, samples when they are asked for."""
+        """Open one domain. Files are opened now; samples are read when they are needed."""
         if name == "source" and name not in self.openers:
             name = "train"
         if name not in self.openers:
@@ -223,7 +223,7 @@ def load_array(path: Path, *, dtype: str, tail: tuple[int, ...] | None = None) -
 
 
 def check_labels(labels: npt.NDArray[Any], classes: int, file: Path) -> IntArray:
-    """The labels as int64, after making sure that each names one of the classes."""
+    """The labels as int64; a label that is not one of the classes is refused."""
     values = np.asarray(labels, dtype=np.int64).reshape(-1)
     wrong = np.flatnonzero((values < 0) | (values >= classes))
     if len(wrong):

@@ -1,4 +1,4 @@
-"""What is looked at when a dataset is verified."""
+"""The checks of `note-tta data verify`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .base import BadData, Dataset, MissingData
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: `ok` is None for a fact that has no right or wrong."""
+    """The outcome of one check; `ok` is None for a fact that is neither right nor wrong."""
 
     what: str
     ok: bool | None
@@ -18,7 +18,7 @@ class Check:
 
 
 def attempt(what: str, check: Callable[[], Check]) -> Check:
-    """Make a check; data that is missing or bad is a failed one."""
+    """Make a check; missing or bad data is a failed check."""
     try:
         return check()
     except (MissingData, BadData) as error:
@@ -26,7 +26,7 @@ def attempt(what: str, check: Callable[[], Check]) -> Check:
 
 
 def count(dataset: Dataset, domain: str, expected: int) -> Check:
-    """Whether a domain has as many samples as were published."""
+    """Whether a domain has the published number of samples."""
 
     def check() -> Check:
         found = len(dataset.domain(domain))
@@ -36,7 +36,7 @@ def count(dataset: Dataset, domain: str, expected: int) -> Check:
 
 
 def beside_paper(dataset: Dataset, domain: str, expected: int, *, exact: bool = False) -> Check:
-    """How many samples a domain has, beside the paper's number; only an `exact` one must agree."""
+    """The number of samples of a domain beside the paper's; only an `exact` one must be equal."""
 
     def check() -> Check:
         found = len(dataset.domain(domain))

@@ -164,7 +164,7 @@ def _record(
         checks=partial(_check, name),
         options={
             "severity": "corruptions of that severity, 1 to 5",
-            "imbalance": "so many times as many samples of the first class as of the last",
+            "imbalance": "the first class has this many times as many samples as the last",
         },
         prepares=layout.corrupted_set.prepare,
         table="cifar",

@@ -1,7 +1,7 @@
-"""Corrupted sets in npy files: where they lie, how a part is opened, checked and regenerated.
+"""Corrupted sets in npy files: where they are, and how a part is opened, checked and regenerated.
 
-The published set lies beside the clean images. A regenerated one lies in a folder of its own, in the same
-layout, with a manifest that says which parts are filled in; the published files win where both exist.
+The published set is beside the clean images. A regenerated set is in another folder with the same layout, and has
+a manifest that lists the complete parts. If both exist, the published files are used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from .base import (
 from .checks import Check, attempt, count
 from .corruptions.engine import BLOCK, ENGINE_VERSION, TABLES, Table, corrupt
 from .corruptions.names import OWN_CORRUPTIONS, SEVERITIES, check_severity
-from .corruptions.textures import Texture, frost_textures
+from .corruptions.textures import frost_textures
 from .manifest import Manifest
 from .pool import Run, pool
 from .record import Progress, Wanted
@@ -45,14 +45,14 @@ class CorruptedSet:
     """A corrupted copy of a dataset's test images.
 
     Attributes:
-        dataset: its name.
-        table: whose parameters the corruptions have.
+        dataset: the name of the dataset.
+        table: which benchmark's parameters the corruptions have.
         usual: the corruptions that results are reported on.
-        folder: where the published files lie under the data root.
+        folder: the folder of the published files under the data root.
         images: the file of a corruption in that folder.
         labels: the file of its labels.
-        shape: of an image, channels last.
-        classes: how many there are.
+        shape: the shape of an image, channels last.
+        classes: the number of classes.
         read_clean: reads the clean test images and their labels under a data root.
     """
 
@@ -72,7 +72,7 @@ class CorruptedSet:
         return (1,) if self.table == "mnist" else SEVERITIES
 
     def folders(self, root: Path) -> tuple[Path, Path]:
-        """Where the published and where the regenerated set lie."""
+        """The folders of the published and the regenerated set."""
         return root / self.folder, root / f"{self.folder}-regenerated"
 
     def files(self, folder: Path, corruption: str) -> tuple[Path, Path]:
@@ -108,7 +108,7 @@ class CorruptedSet:
         raise MissingData(what, places, making if corruption in OWN_CORRUPTIONS else command)
 
     def checks(self, root: Path, dataset: Dataset, published: Mapping[str, int]) -> Iterator[Check]:
-        """Count the clean and the corrupted samples; a set that is regenerated only is hashed instead."""
+        """Count the clean and the corrupted samples; if there is only a regenerated set, hash it instead."""
         for split, expected in published.items():
             yield count(dataset, split, expected)
         folder, regenerated = self.folders(root)
@@ -119,7 +119,7 @@ class CorruptedSet:
             yield count(dataset, corruption, published["test"])
 
     def check_regenerated(self, root: Path) -> Iterator[Check]:
-        """Hash every block the manifest lists; say which corruptions and severities are not there."""
+        """Hash every block in the manifest, and list the missing corruptions and severities."""
         folder = self.folders(root)[1]
         manifest = Manifest.read(folder, self.table)
         yield Check(
@@ -153,7 +153,7 @@ class CorruptedSet:
         )
 
     def prepare(self, root: Path, wanted: Wanted) -> Path:
-        """Regenerate the set: what is not filled in yet of what is wanted."""
+        """Regenerate the wanted parts that are missing."""
         chosen, levels = wanted_parts(self.dataset, self.table, self.usual, wanted)
         with pool(wanted.workers) as run:
             maker = _Maker(self, root, wanted.seed, run, wanted.progress)
@@ -166,7 +166,7 @@ class CorruptedSet:
 def wanted_parts(
     dataset: str, table: Table, usual: tuple[str, ...], wanted: Wanted
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The corruptions and severities to make, after making sure that they exist."""
+    """The corruptions and severities to make; unknown ones are refused."""
     known, severities = TABLES[table], wanted.severities
     chosen = usual if wanted.corruptions is None else wanted.corruptions
     unknown = [corruption for corruption in chosen if corruption not in known]
@@ -179,34 +179,10 @@ def wanted_parts(
     return chosen, (1,)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A part of the work: some images through one corruption at one severity."""
-
-    corruption: str
-    severity: int
-    table: Table
-    seed: int
-    first_block: int
-    textures: Sequence[Texture] | None
-
-
-def _work(images: npt.NDArray[np.uint8], job: _Job) -> npt.NDArray[np.uint8]:
-    return corrupt(
-        images,
-        job.corruption,
-        job.severity,
-        table=job.table,
-        seed=job.seed,
-        first_block=job.first_block,
-        textures=job.textures,
-    )
-
-
 class _Maker:
-    """Makes the npy files of a corrupted set, each under a temporary name until it is whole.
+    """Makes the npy files of a corrupted set, each under a temporary name until it is complete.
 
-    A file may hold some severities only (the others are holes in it): the manifest says which.
+    A file may hold only some severities (the others are holes in it); the manifest says which.
     """
 
     def __init__(self, corrupted: CorruptedSet, root: Path, seed: int, run: Run, progress: Progress) -> None:
@@ -222,7 +198,7 @@ class _Maker:
         self.manifest = Manifest.open(self.folder, wanted)
 
     def make(self, corruption: str, severities: Sequence[int]) -> None:
-        """Make one corruption's file, keeping the severities it already holds."""
+        """Make the file of one corruption, and keep the severities that it already holds."""
         file, labels_file = self.set.files(self.folder, corruption)
         missing = [s for s in severities if not self.manifest.has(corruption, s) or not file.is_file()]
         if not missing:
@@ -252,7 +228,7 @@ class _Maker:
         self.manifest.write()
 
     def _allocate(self, stream: BinaryIO, blocks: int) -> int:
-        """Write the npy header and set the file's whole size; returns where the values start."""
+        """Write the npy header and set the final size of the file; returns where the values start."""
         shape = (blocks * len(self.images), *self.images.shape[1:])
         np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
         start = stream.tell()
@@ -263,16 +239,13 @@ class _Maker:
         """Write one severity block and return the SHA-256 of its bytes."""
         total, each = len(self.images), self.images[0].size
         textures = self.textures if corruption == "frost" else None
-        jobs = (
-            (
-                self.images[first : first + CHUNK],
-                _Job(corruption, severity, self.set.table, self.seed, first // BLOCK, textures),
-            )
-            for first in range(0, total, CHUNK)
+        work = partial(
+            _corrupt, corruption, severity, table=self.set.table, seed=self.seed, textures=textures
         )
+        jobs = ((self.images[first : first + CHUNK], first // BLOCK) for first in range(0, total, CHUNK))
         done = 0
         what = corruption if self.set.table == "mnist" else f"{corruption} {severity}"
-        for number, images in self.run(jobs, _work):
+        for number, images in self.run(jobs, work):
             stream.seek(offset + number * CHUNK * each)
             stream.write(images.tobytes())
             done += len(images)
@@ -282,3 +255,10 @@ class _Maker:
         for first in range(0, total, CHUNK):
             digest.update(stream.read(min(CHUNK, total - first) * each))
         return digest.hexdigest()
+
+
+def _corrupt(
+    name: str, severity: int, images: npt.NDArray[np.uint8], first_block: int, **settings: Any
+) -> npt.NDArray[np.uint8]:
+    """`corrupt`, with the arguments that differ between jobs last."""
+    return corrupt(images, name, severity, first_block=first_block, **settings)

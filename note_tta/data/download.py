@@ -1,4 +1,4 @@
-"""Fetch published archives: HTTPS only, resumed where a download stopped, checked, then unpacked."""
+"""Download published archives over HTTPS: a stopped download continues; files are checked, then unpacked."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def download(
     opener: Opener = open_https,
     progress: Progress = lambda what, done, total: None,
 ) -> list[str]:
-    """Fetch and unpack every archive of a dataset that is not there yet; returns what was done."""
+    """Download and unpack the archives of a dataset that are missing; returns what was done."""
     return [
         download_archive(archive, root, keep=keep, opener=opener, progress=progress)
         for archive in find_dataset(name).archives
@@ -61,7 +61,7 @@ def download_archive(
     opener: Opener = open_https,
     progress: Progress = lambda what, done, total: None,
 ) -> str:
-    """Fetch one archive, check it and put its files in place."""
+    """Download one archive, check it and put its files in place."""
     folder = root / FOLDER
     whole, part = folder / archive.name, folder / f"{archive.name}.part"
     if (root / archive.provides).exists() and not whole.exists() and not part.exists():
@@ -86,13 +86,13 @@ def download_archive(
 
 
 def _fetch(archive: Archive, part: Path, opener: Opener, progress: Progress) -> None:
-    """Bring `part` to its full length, continuing where it stops now."""
+    """Complete `part`, continuing from its current length."""
     start = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "note-tta", **({"Range": f"bytes={start}-"} if start else {})}
     try:
         response = opener(urllib.request.Request(archive.url, headers=headers))
     except urllib.error.HTTPError as error:
-        if error.code == 416 and start:  # nothing after our last byte: the part is whole, or not ours
+        if error.code == 416 and start:  # nothing after our last byte: the part is complete, or another file
             return
         raise OSError(f"{archive.url} answered {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
@@ -130,7 +130,7 @@ def _range_start(response: Any) -> int:
 
 
 def _check(archive: Archive, file: Path) -> None:
-    """Compare with the published checksum; a wrong file is removed, so that the next try starts anew."""
+    """Compare with the published checksum; a wrong file is removed, so that the next download starts anew."""
     if archive.md5 is None:
         return
     found = file_digest(file, "md5")

@@ -1,4 +1,4 @@
-"""Domains in which some classes are rarer than others, as most streams outside of benchmarks are."""
+"""Domains in which some classes are rarer than others, as in most streams outside of benchmarks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["thin_out"]
 
 
 def thin_out(dataset: Dataset, imbalance: float) -> Dataset:
-    """The dataset with fewer and fewer samples from class to class in its targets; the source stays whole.
+    """The dataset with fewer samples from class to class in its targets; the source does not change.
 
-    Of a class the first samples are kept: all of the first class, a share of `1 / imbalance` of the last, and
-    in between a share that falls by the same factor from class to class.
+    The first samples of each class are kept: all of the first class, a share of `1 / imbalance` of the last
+    class, and in between a share that falls by the same factor from class to class.
 
     Args:
         dataset: Whose targets to thin out.

@@ -244,7 +244,7 @@ KITTI = DatasetRecord(
     ),
     opens=open_kitti,
     checks=_check,
-    options={"rate": "rain of so many mm/hr"},
+    options={"rate": "rain of this many mm/hr"},
     prepares=_prepare,
     archives=(
         _archive("object", "label_2", "label_2", "5 MB"),

@@ -1,4 +1,4 @@
-"""The manifest beside a regenerated set: how it was made, and which parts of it are filled in."""
+"""The manifest of a regenerated set: how it was made, and which parts are complete."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ MANIFEST_NAME = "manifest.json"
 
 @dataclass
 class Manifest:
-    """Facts of a regenerated set.
+    """Facts about a regenerated set.
 
     Attributes:
         dataset: name of the dataset.
-        seed: seed of every random draw.
-        version: version of the corruption engine; other versions may draw other bytes.
+        seed: seed of all random draws.
+        version: version of the corruption engine; other versions may make other bytes.
         source: fingerprint of the clean images.
         textures: the ice of `frost`: "published" photographs or "procedural".
-        parameters: corruption -> severity (as text) -> the parameters used. A part made with other
-            parameters than today's counts as not made.
-        done: corruption -> severity (as text) -> SHA-256 of that block's bytes. A part that is not
-            listed is not in the file, whatever the file's size.
+        parameters: corruption -> severity (as text) -> the parameters used. A part with other parameters
+            than the current ones counts as missing.
+        done: corruption -> severity (as text) -> SHA-256 of the bytes of that block. A part that is not listed
+            is not in the file, whatever the size of the file.
     """
 
     dataset: str
@@ -71,14 +71,14 @@ class Manifest:
         return manifest
 
     def write(self) -> None:
-        """Write the manifest in one step: a reader sees the old one or the new one, whole."""
+        """Write the manifest atomically: a reader sees the old one or the new one."""
         content = asdict(self)
         del content["folder"], content["table"]
         write_text(self.folder / MANIFEST_NAME, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
     @classmethod
     def open(cls, folder: Path, wanted: Manifest) -> Manifest:
-        """The manifest of a set to go on with, or `wanted` for a new one; one made differently is refused."""
+        """The manifest of a set to continue, or `wanted` for a new one; a set made differently is refused."""
         wanted.folder = folder
         if not (folder / MANIFEST_NAME).exists():
             return wanted
@@ -100,7 +100,7 @@ class Manifest:
         }
 
     def wanted(self, corruption: str, severity: int) -> list[float]:
-        """The parameters with which a part of this set is made today."""
+        """The current parameters of a part of this set."""
         return list(parameters(corruption, severity, self.table))
 
     def has(self, corruption: str, severity: int) -> bool:

@@ -118,7 +118,7 @@ MNIST = DatasetRecord(
     recipe=Recipe(epochs=100, lr=0.1, batch_size=128),
     opens=open_mnist,
     checks=_check,
-    options={"imbalance": "so many times as many samples of the first class as of the last"},
+    options={"imbalance": "the first class has this many times as many samples as the last"},
     prepares=_CORRUPTED.prepare,
     table="mnist",
     archives=(

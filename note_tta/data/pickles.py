@@ -1,8 +1,8 @@
-"""Read CIFAR's pickled batches without trusting them: numpy arrays and plain values, nothing callable.
+"""Read CIFAR's pickled batches safely: numpy arrays and plain values, nothing callable.
 
-Not even numpy's own unpickling is let near the file: a crafted dtype makes it take bytes of the file for
-pointers. Stand-ins collect what the pickle says of an array, and the array is then made from checked parts.
-Nor is the unpickler before every instruction was looked at (`check_tuples`).
+numpy's own unpickling is not used, since a crafted dtype makes it treat bytes of the file as pointers. Stand-ins
+collect what the pickle says about an array, and the array is made from checked parts. `check_tuples` checks
+every instruction before the unpickler runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KINDS = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f4", "f
 
 
 class _ArrayType:
-    """Stands for `numpy.ndarray` inside a pickle: it can be named, never called."""
+    """Stands for `numpy.ndarray` in a pickle: it can be named, but not called."""
 
     def __new__(cls, *_: object) -> NoReturn:
         raise pickle.UnpicklingError("an array may only be rebuilt, not constructed")
@@ -44,7 +44,7 @@ class _Type:
 
 
 class _Array:
-    """Stands for an array that is being rebuilt; `value` is it once its parts are there."""
+    """Stands for an array that is being rebuilt; `value` is the array once its parts are complete."""
 
     value: np.ndarray[Any, Any] | None = None
 
@@ -94,8 +94,8 @@ class _Unpickler(pickle.Unpickler):
 def read_pickled_dict(path: Path) -> dict[str, Any]:
     """The dict pickled in `path`, its keys as text.
 
-    Only numpy arrays of numbers, numbers, text, bytes and the containers pickle has opcodes for come out;
-    anything that would call other code is refused before it runs.
+    The result holds only numpy arrays of numbers, numbers, text, bytes and pickle's own containers. Anything that
+    would call other code is refused before it runs.
     """
     try:
         text = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Pictures read without trust: a damaged or oversized one is refused by name."""
+"""Read untrusted pictures: a damaged or oversized one is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from PIL import Image, UnidentifiedImageError
 from .base import BadData
 
 MAX_PIXELS = 1 << 26
-"""A picture of more pixels is refused undecoded; it would take some hundred megabytes."""
+"""The largest picture that is decoded; it takes some hundred megabytes."""
 
 
 def read_picture_file(

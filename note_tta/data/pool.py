@@ -1,4 +1,4 @@
-"""Work on every core, in the order asked for or as it comes."""
+"""A pool of processes that keeps a few jobs in flight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Run = Callable[[Iterable[tuple[Any, ...]], Callable[..., Any]], Iterator[tuple[i
 
 @contextmanager
 def pool(workers: int) -> Iterator[Run]:
-    """A function that maps arguments to (number, result) on processes, a few jobs in flight at a time.
+    """A function that runs jobs on processes and yields (number, result) as they finish.
 
     >>> with pool(1) as run:
     ...     list(run([(1, 2), (3, 4)], lambda a, b: a + b))

@@ -1,6 +1,6 @@
-"""Regenerate a corrupted set from clean data: on every core, resumable, in the published layout.
+"""Regenerate a corrupted set from clean data, in the published layout. A stopped run can be continued.
 
-Each file is written under a temporary name and renamed when it is whole; the manifest then lists it.
+Each file is written under a temporary name, renamed when it is complete, and then listed in the manifest.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def prepare(
 ) -> Path:
     """Regenerate the corrupted set of `name` under `root` and return its folder.
 
-    What the manifest lists is skipped, so a stopped run goes on where it was. Every corruption that results
-    are reported on is made unless `corruptions` names some: the validation corruptions and `night` are made
-    only when named. Every severity is made unless `severities` names some; MNIST-C has one.
+    Parts that the manifest lists are skipped, so a stopped run continues. By default all corruptions that results
+    are reported on are made; the validation corruptions and `night` are made only if `corruptions` names them.
+    All severities are made unless `severities` names some; MNIST-C has one.
     """
     make = find_dataset(name).prepares
     if make is None:

@@ -1,4 +1,4 @@
-"""What is said of a dataset once, in its own file, for everything that needs to know it."""
+"""The record of a dataset: all facts about it in one place, in the dataset's own file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Archive:
 
     Attributes:
         url: its address, HTTPS.
-        md5: its published checksum, or None where the publisher gives none.
-        kind: how to unpack it; `file` is kept as it is.
-        into: folder under the data root that it is unpacked into.
-        provides: a path under the data root that is there once it is unpacked.
-        size: rough size of the download, for people.
+        md5: its published checksum; None if there is none.
+        kind: how to unpack it; a `file` is kept as it is.
+        into: the folder under the data root to unpack it into.
+        provides: a path under the data root that exists once it is unpacked.
+        size: the approximate size of the download, for people.
     """
 
     url: str
@@ -37,7 +37,7 @@ class Archive:
 
     @property
     def name(self) -> str:
-        """The file's name, without what the address carries around it."""
+        """The name of the file, from the address."""
         return self.url.rsplit("/", 1)[1].split("?")[0].replace("+", "_")
 
 
@@ -46,11 +46,11 @@ class Wanted:
     """What to regenerate of a corrupted set.
 
     Attributes:
-        corruptions: some of them; None means those that results are reported on.
-        severities: some of them; None means all.
-        seed: of every random draw.
-        workers: processes.
-        progress: called with what is being made, how much is done, and how much there is.
+        corruptions: which ones; None is those that results are reported on.
+        severities: which ones; None is all.
+        seed: the seed of all random draws.
+        workers: the number of processes.
+        progress: called with the name of the part, how much is done, and how much there is.
     """
 
     corruptions: tuple[str, ...] | None = None
@@ -62,22 +62,22 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetRecord:
-    """A dataset before any file of it is read.
+    """The facts about a dataset, known without reading any file.
 
     Attributes:
-        name: what the command line and the code call it.
-        title: what tables call it.
-        classes: how many there are.
+        name: its name in code and on the command line.
+        title: its name in tables.
+        classes: the number of classes.
         targets: the target domains, in the order of tables.
         stream: the paper's correlated order: a Dirichlet draw, sorted by class, or as recorded.
-        network: the source model's, a name of `note_tta.models.MODELS`.
+        network: the network of the source model, a name of `note_tta.models.MODELS`.
         recipe: how the source model is trained.
-        opens: opens it under a data root, with its options.
-        checks: compares what is under a data root with what was published.
-        options: what `opens` takes, and what each option means.
-        prepares: regenerates what is wanted of its corrupted set and returns the folder; None where it has none.
-        table: whose parameters the corruptions of that set have.
-        archives: what `note-tta data download` fetches.
+        opens: opens the dataset under a data root, with its options.
+        checks: compares the files under a data root with what was published.
+        options: the options of `opens` and what they mean.
+        prepares: regenerates its corrupted set and returns the folder; None if it has none.
+        table: which benchmark's parameters the corruptions of that set have.
+        archives: what `note-tta data download` downloads.
         note: what people should know before they download it.
     """
 
@@ -97,6 +97,6 @@ class DatasetRecord:
     note: str = ""
 
     def dataset(self, **facts: Any) -> Dataset:
-        """The opened dataset; what the record says need not be said again."""
+        """The opened dataset, with the record's facts and these further ones."""
         said = {"name": self.name, "title": self.title, "targets": self.targets, "stream": self.stream}
         return Dataset(**{**said, **facts})

@@ -1,4 +1,4 @@
-"""Text tables read strictly: what is wrong is named with its file and line."""
+"""Strict reading of text tables: errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def time_order(file: Path, timestamps: Doubles) -> npt.NDArray[np.int64]:
 
 
 def _lines(file: Path, stream: TextIO) -> Iterator[str]:
-    """The lines of a file, none of them endless, not endlessly many: a crafted file stays small."""
+    """The lines of a file, with limits on their length and number, against crafted files."""
     for number in range(1, MOST_ROWS + 2):
         line = stream.readline(LONGEST_LINE)
         if not line:

@@ -1,4 +1,4 @@
-"""Sensor recordings cut into windows, scaled by what the source domain shows, split without leaking."""
+"""Sensor recordings cut into windows, scaled by the statistics of the source, and split without leaking."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def cut_windows(rows: Floats | Doubles, labels: IntArray, length: int) -> Window
 
 
 def join(parts: Sequence[Windows]) -> Windows:
-    """Put people's windows one after another."""
+    """Concatenate the windows of several people."""
     return Windows(
         np.concatenate([part.values for part in parts]), np.concatenate([part.labels for part in parts])
     )
@@ -57,7 +57,7 @@ def join(parts: Sequence[Windows]) -> Windows:
 
 @dataclass(frozen=True)
 class Scale:
-    """A scaling by channel, `(x - offset) / factor`, fitted on the source domain only."""
+    """A scaling per channel, `(x - offset) / factor`, fitted on the source domain only."""
 
     offset: Floats
     factor: Floats

@@ -119,10 +119,10 @@ def test_a_part_made_with_other_parameters_is_made_again(root):
 
 
 def test_a_failure_leaves_nothing_half_written(root, monkeypatch):
-    def break_down(images, job):
+    def break_down(*arguments, **settings):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(module, "_work", break_down)
+    monkeypatch.setattr(module, "_corrupt", break_down)
     with pytest.raises(OSError, match="No space left"):
         prepare("cifar10", root, corruptions=["fog"], severities=[5], workers=1)
     left = {name for name in contents(root / "CIFAR-10-C-regenerated") if not name.endswith(".lock")}

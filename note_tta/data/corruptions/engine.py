@@ -1,7 +1,7 @@
-"""The corruption engine: published parameters, seeded by blocks of images, uint8 in and out.
+"""The corruption engine: published parameters, a seed per block of images, uint8 in and out.
 
-Random numbers are drawn from a generator seeded by (seed, corruption, severity, block), a block being 100
-images in a row. The same seed therefore gives the same bytes however the work is divided.
+Random numbers come from a generator seeded by (seed, corruption, severity, block), where a block is 100 images in
+a row. So the same seed gives the same bytes however the work is divided.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ _WHOLE = {
 
 
 def parameters(name: str, severity: int, table: Table) -> Parameters:
-    """The parameters of a corruption, the published ones but for `night`; MNIST-C has one severity, 1."""
+    """The parameters of a corruption: the published ones, except for `night`. MNIST-C has one severity, 1."""
     known = TABLES[table]
     if name not in known:
         raise ValueError(f"unknown corruption {name!r} for {table}; known are: {', '.join(known)}")
@@ -184,10 +184,10 @@ def corrupt(
         images: the clean images, square.
         name: the corruption.
         severity: 1 to 5 (MNIST-C: 1).
-        table: whose parameters: `cifar`, `imagenet` or `mnist`.
-        seed: together with the block's number it decides every random draw.
-        first_block: number of the first block of 100 images, when `images` is a part of a larger set.
-        textures: ice for `frost`; procedural ice where None.
+        table: which benchmark's parameters to use: `cifar`, `imagenet` or `mnist`.
+        seed: with the number of the block it decides every random draw.
+        first_block: number of the first block of 100 images, if `images` is a part of a larger set.
+        textures: ice for `frost`; None is procedural ice.
 
     >>> clean = np.full((2, 32, 32, 3), 128, np.uint8)
     >>> corrupt(clean, "brightness", 5)[0, 0, 0].tolist()
@@ -211,7 +211,7 @@ def corrupt(
         generator = np.random.default_rng([seed, zlib.crc32(name.encode()), severity, block])
         part = images[start : start + BLOCK].astype(np.float32) / 255
         changed = np.clip(_FUNCTIONS[name](part, generator, *arguments), 0, 1)
-        # Cut off, as the benchmarks' makers do; the small term keeps 32-bit rounding from losing a step.
+        # Truncated, as the benchmarks' makers do; the small term keeps 32-bit rounding from losing a step.
         result[start : start + BLOCK] = (changed * 255 + 2e-3).astype(np.uint8)
     return result
 
