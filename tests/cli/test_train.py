@@ -175,9 +175,7 @@ def test_a_network_of_ones_own(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     card = read_card(out)
     assert (card["model"], card["norm"]) == ("my_nets:make_model", "iabn")
-    with pytest.raises(
-        ValueError, match="your own network my_nets:make_model: make the network and load"
-    ):
+    with pytest.raises(ValueError, match="your own network my_nets:make_model: make the network and load"):
         load_checkpoint(out)
     import my_nets
 
