@@ -173,7 +173,7 @@ def _own_network(name: str, dataset: Dataset, norm: str | None, alpha: float, co
     from ..nn import convert_iabn
 
     if norm not in (None, "iabn"):
-        raise ValueError(f"--norm of a network of your own is iabn or left out, got {norm}")
+        raise ValueError(f"for your own network --norm must be iabn or left out, got {norm}")
     network = make_model(name)
     shape, classes = dataset.input_shape, len(dataset.classes)
     told = count_classes(name, network, torch.zeros(1, *shape))

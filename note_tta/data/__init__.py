@@ -26,10 +26,10 @@ DATASETS: Mapping[str, DatasetRecord] = {key: load(f"data.{home}") for key, home
 
 
 def find_dataset(name: str) -> DatasetRecord:
-    """The record of a name.
+    """The record of a dataset by name.
 
     Raises:
-        ValueError: There is none; the message lists those there are.
+        ValueError: There is no such dataset. The message lists all names.
     """
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; known are: {', '.join(DATASETS)}")

@@ -2,7 +2,7 @@
 
 Every image appears several times under small rotations, shifts and scales, which makes a test stream
 long enough to adapt on. The targets change how the sensor sees, not what is written: low contrast, too much
-light, and a style of its own for every image (gain, offset, noise).
+light, and another style for every image (gain, offset, noise).
 """
 
 from __future__ import annotations

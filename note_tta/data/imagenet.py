@@ -37,7 +37,7 @@ def open_imagenet(root: Path, *, severity: int = 5) -> Dataset:
     places = [*_clean_folders(root), published, regenerated]
     classes = _classes(root, severity)
     if not classes:
-        raise MissingData("imagenet data", places, "note-tta data download imagenet (which tells how)")
+        raise MissingData("imagenet data", places, "note-tta data download imagenet (which explains how)")
     openers: dict[str, Callable[[], Domain]] = {
         "train": partial(_clean_domain, root, "train", classes),
         "test": partial(_clean_domain, root, "val", classes),
@@ -59,7 +59,7 @@ def clean_split(root: Path, split: str) -> Path:
         if place.is_dir():
             return place
     raise MissingData(
-        f"ImageNet {split} pictures", places, "note-tta data download imagenet (which tells how)"
+        f"ImageNet {split} pictures", places, "note-tta data download imagenet (which explains how)"
     )
 
 

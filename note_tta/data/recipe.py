@@ -19,7 +19,7 @@ class Recipe:
         momentum: SGD's.
         weight_decay: L2 penalty on every parameter.
         schedule: `"cosine"` falls to 0 step by step over the whole run, `"constant"` stays.
-        crop_padding: Pad images by so many pixels and crop them back at a random place; 0 leaves them.
+        crop_padding: Pad images by this many pixels and crop them at a random place; 0 does neither.
         crop_fill: Pad with the image's own `"reflect"`ion or with `"black"`. Black borders shift a channel's
             statistics, which IABN may take for a change of domain: a ResNet-20 fine-tuned on CIFAR-10 with
             black borders erred more on clean training images than on padded ones.
@@ -62,7 +62,7 @@ class Recipe:
             raise ValueError(f"crop_fill must be 'reflect' or 'black', got {self.crop_fill!r}")
 
     def lr_at(self, step: int, steps: int) -> float:
-        """Return the learning rate of a step, counted from 0, in a run of so many steps."""
+        """Return the learning rate of a step, counted from 0, in a run of `steps` steps."""
         if self.schedule == "constant":
             return self.lr
         return self.lr * 0.5 * (1 + math.cos(math.pi * step / steps))

@@ -123,7 +123,7 @@ class Memory(ABC):
             inputs.dtype != dtype and not (inputs.dtype == torch.uint8 and dtype.is_floating_point)
         ):
             raise ValueError(
-                f"not a state of {kind}: it has samples of {inputs.dtype} in the place of {state['dtype']!r:.40}"
+                f"not a state of {kind}: it has samples of {inputs.dtype} in place of {state['dtype']!r:.40}"
             )
         self.generator.set_state(state["generator"].cpu())
         self._dtype = dtype

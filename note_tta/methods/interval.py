@@ -291,7 +291,7 @@ class IntervalMethod(Method):
         if self._rejected_updates_in_a_row >= REJECTED_IN_A_ROW:
             self.warn(
                 "rejected_updates",
-                f"the last {self._rejected_updates_in_a_row} updates were undone, for they were not finite: "
+                f"the last {self._rejected_updates_in_a_row} updates were not finite and were undone: "
                 "nothing is learned. A smaller lr or a wider dtype may help",
             )
 

@@ -122,7 +122,7 @@ def use_batch_statistics(model: nn.Module) -> nn.Module:
     A layer that gets a single value per channel has no batch statistics and uses the running ones.
     """
     for name, layer in batch_norms(model).items():
-        if isinstance(layer, UnMixTNS2d):  # it has statistics of its own for each sample
+        if isinstance(layer, UnMixTNS2d):  # it has its own statistics for each sample
             continue
         if "forward" in vars(layer):
             raise ValueError(

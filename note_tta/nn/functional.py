@@ -1,7 +1,7 @@
-"""The formula of Instance-Aware BatchNorm, in plain PyTorch: what every faster path is tested against.
+"""The formula of Instance-Aware BatchNorm in plain PyTorch, against which every faster path is tested.
 
-It is also what runs on other devices, under `torch.func`, in exported models and in TorchScript, so it is
-written in what all of them read. Norm tensors may be float32 where the input is narrower.
+It also runs on other devices, under `torch.func`, in exported models and in TorchScript, so it uses only what all
+of these support. Norm tensors may be float32 if the input is narrower.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 
 
 def correct(layer: Tensor, instance: Tensor, width: Tensor) -> Tensor:
-    """A statistic of the layer, moved by what of the instance's lies further off than `width` (equation 5).
+    """A statistic of the layer, moved by the part of the instance's deviation beyond `width` (equation 5).
 
-    This is `layer` + ψ(`instance` − `layer`; `width`), with ψ the soft shrinkage. Taken from the instance's
-    side, it keeps its digits where the layer's statistic is far the larger one.
+    This is `layer` + ψ(`instance` − `layer`; `width`), where ψ is the soft shrinkage. It is computed from the
+    instance's side, which keeps precision if the layer's statistic is much larger.
 
     Example:
         >>> correct(torch.tensor(10.0), torch.tensor([7.0, 10.5, 12.0]), torch.tensor(1.0))
@@ -40,27 +40,27 @@ def iabn(
 ) -> Tensor:
     """Instance-Aware BatchNorm (paper, section 3.1), with the calling convention of `F.batch_norm`.
 
-    The layer's statistics are the batch's own where `training` is set or no running ones are given (then
-    gradients flow through them), the running ones otherwise. A sample whose statistics lie further from the
-    layer's than `alpha` standard errors is normalised with statistics moved towards its own.
+    If `training` is set or there are no running statistics, the layer's statistics are the batch's own, and
+    gradients flow through them. Otherwise they are the running ones. A sample whose statistics differ from the
+    layer's by more than `alpha` standard errors is normalised with statistics moved towards its own.
 
-    The standard errors (the paper's s, equation 4) are those of `var + eps`, as in the authors' code:
+    The standard errors (the paper's s, equation 4) are computed from `var + eps`, as in the authors' code:
     sqrt((var + eps) / L) of the mean, (var + eps) · sqrt(2 / (L − 1)) of the variance. The paper's equation
     has no eps there; it matters only for a channel whose variance is hardly larger than eps.
 
     Args:
         x: Input of shape `[B, C, ...]`.
-        running_mean: Running mean `[C]`; moved in place where `training` is set. None: none is kept.
+        running_mean: Running mean `[C]`, moved in place if `training` is set; None if there is none.
         running_var: Running variance `[C]`, likewise.
         weight: Affine scale γ `[C]`, or None.
         bias: Affine shift β `[C]`, or None.
         training: Normalise with the batch's statistics and move the running ones.
         momentum: How far the running statistics move towards the batch's.
         eps: Added to variances.
-        alpha: Width of the soft shrinkage in standard errors; 0 is InstanceNorm, inf (and anything from 1e12
-            on) is BatchNorm.
-        correction: 0 divides variances by the number of values as the paper does, 1 by one less as the
-            authors' released code does, the batch's variance too.
+        alpha: Width of the soft shrinkage in standard errors; 0 is InstanceNorm, inf (or 1e12 and more) is
+            BatchNorm.
+        correction: 0 divides variances by the number of values, as in the paper; 1 divides all of them by one
+            less, as in the authors' code.
 
     Returns:
         The normalised input, of `x`'s shape and dtype.
@@ -98,9 +98,9 @@ def iabn_rows(
     alpha: float = 4.0,
     correction: int = 0,
 ) -> Tensor:
-    """IABN in eval mode where every sample has a layer of its own: many adapted models, one call.
+    """IABN in eval mode with one layer per sample: many adapted models in one call.
 
-    Row b is what `iabn(x[b:b+1], mean[b], var[b], weight[b], bias[b])` gives; `alpha=math.inf` is BatchNorm.
+    Row b is `iabn(x[b:b+1], mean[b], var[b], weight[b], bias[b])`; `alpha=math.inf` is BatchNorm.
 
     Args:
         x: Input of shape `[B, C, ...]`.
@@ -129,7 +129,7 @@ def iabn_rows(
 
 
 def check_rows(x: Tensor, *layers: Tensor | None) -> None:
-    """Refuse layers that are not one for each row of `x`."""
+    """Refuse statistics that are not one layer per row of `x`."""
     expected = x.shape[:2]
     for values in layers:
         if values is not None and values.shape != expected:
@@ -137,10 +137,10 @@ def check_rows(x: Tensor, *layers: Tensor | None) -> None:
 
 
 def never_corrects(x: Tensor, alpha: float) -> bool:
-    """Whether IABN is BatchNorm here: a boundless `alpha`, a single position, or no sample.
+    """Whether IABN is BatchNorm here: an infinite `alpha`, a single position, or no sample.
 
-    With a boundless `alpha` the formula would take 0 · inf in its gradients. 1e12 standard errors count as
-    boundless: no real sample lies so far off.
+    With an infinite `alpha` the gradients of the formula would contain 0 · inf. 1e12 standard errors count as
+    infinite: no real sample deviates that much.
 
     Example:
         >>> never_corrects(torch.zeros(2, 3, 1, 1), 4.0), never_corrects(torch.zeros(2, 3, 2), 4.0)
@@ -150,7 +150,7 @@ def never_corrects(x: Tensor, alpha: float) -> bool:
 
 
 def positions(x: Tensor) -> int:
-    """How many values a channel of one sample has: the paper's L."""
+    """The number of values per channel of one sample: the paper's L."""
     count = 1
     for size in x.shape[2:]:
         count *= size
@@ -160,7 +160,7 @@ def positions(x: Tensor) -> int:
 def batch_statistics(x: Tensor, correction: int = 0) -> tuple[Tensor, Tensor]:
     """Mean and variance of each channel over batch and positions, in at least float32; shapes `[C]`.
 
-    A channel of a single value has no variance to normalise with and is refused, as BatchNorm does.
+    A channel with a single value has no variance and is refused, as in BatchNorm.
     """
     if x.numel() == x.shape[1]:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {x.shape}")
@@ -178,7 +178,7 @@ def move_running_statistics(
     momentum: float,
     correction: int = 0,
 ) -> None:
-    """Move the running statistics towards the batch's in place; the variance kept is the unbiased one."""
+    """Move the running statistics towards the batch's in place; the running variance is the unbiased one."""
     count = x.numel() / x.shape[1]
     with torch.no_grad():
         unbiased = var if correction == 1 else var * (count / (count - 1))
@@ -198,8 +198,8 @@ def normalize_instances(
 ) -> Tensor:
     """Normalise each sample with the layer's statistics, corrected by the sample's own (equations 3–6).
 
-    The layer's are `[C]`, or `[B, C]` where every sample has a layer of its own. One pass over `x` for its
-    statistics, one for the multiply-add.
+    The layer's statistics are `[C]`, or `[B, C]` for one layer per sample. This takes one pass over `x` for its
+    statistics and one for the multiply-add.
     """
     wide = widened(x)
     count = positions(x)
@@ -230,14 +230,14 @@ def normalize(
 
 
 def widened(x: Tensor) -> Tensor:
-    """`x` in float32 where it is narrower, for statistics that half precision cannot hold."""
+    """`x` in at least float32, since half precision cannot hold its statistics."""
     return x.float() if x.dtype == torch.float16 or x.dtype == torch.bfloat16 else x
 
 
 def _batch_norm_takes(
     x: Tensor, mean: Tensor | None, var: Tensor | None, weight: Tensor | None, bias: Tensor | None
 ) -> bool:
-    """Whether `F.batch_norm` takes these dtypes: all of `x`'s own, or all float32 around a narrower `x`."""
+    """Whether `F.batch_norm` takes these dtypes: all those of `x`, or all float32 with a narrower `x`."""
     like_x, wide = True, x.dtype == torch.float16 or x.dtype == torch.bfloat16
     for values in (mean, var, weight, bias):
         if values is not None:

@@ -1,4 +1,4 @@
-"""Instance-Aware BatchNorm layers, and the way from BatchNorm to them and back."""
+"""Instance-Aware BatchNorm layers, and the conversion from BatchNorm to them and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import functional, kernels
 
 
 class _IABN(_BatchNorm):
-    """What the three layers share; what input they take they have from BatchNorm."""
+    """What the three layers share; BatchNorm checks their input."""
 
     __constants__ = [*_BatchNorm.__constants__, "alpha", "correction"]  # noqa: RUF012 (as BatchNorm has it)
 
@@ -74,7 +74,7 @@ class _IABN(_BatchNorm):
             )
 
     def _tensors(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """Running mean and variance, scale and shift, found faster than as attributes."""
+        """Running mean and variance, scale and shift; this is faster than attributes."""
         buffers, parameters = self._buffers, self._parameters
         try:
             return buffers["running_mean"], buffers["running_var"], parameters["weight"], parameters["bias"]
@@ -82,7 +82,7 @@ class _IABN(_BatchNorm):
             return self.running_mean, self.running_var, self.weight, self.bias
 
     def _count_batch(self) -> float:
-        """Count one more batch; returns how far the running statistics move."""
+        """Count a batch; returns how far the running statistics move."""
         if self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
@@ -111,9 +111,9 @@ class IABN1d(_IABN, nn.BatchNorm1d):
 class IABN2d(_IABN, nn.BatchNorm2d):
     """Instance-Aware BatchNorm over `[B, C, H, W]` (paper, section 3.1).
 
-    A drop-in `nn.BatchNorm2d`: the same parameters, buffers and state-dict keys. A sample whose channel
+    A drop-in `nn.BatchNorm2d` with the same parameters, buffers and state-dict keys. A sample whose channel
     statistics differ from the layer's by more than `alpha` standard errors is normalised with statistics
-    moved towards its own; the others exactly as by BatchNorm.
+    moved towards its own; all others are normalised exactly as by BatchNorm.
 
     Args:
         num_features: Number of channels C.
@@ -122,7 +122,7 @@ class IABN2d(_IABN, nn.BatchNorm2d):
         momentum: Momentum of the running statistics; None keeps a cumulative average.
         affine: Learn a scale and a shift per channel.
         correction: 0 for the paper's biased variances, 1 for the unbiased ones of the authors' code.
-        track_running_stats: Keep running statistics; without them every batch is its own reference.
+        track_running_stats: Keep running statistics; without them the batch's own are used.
         device: Where the parameters live.
         dtype: The parameters' dtype.
 
@@ -146,7 +146,7 @@ _IABN_OF: dict[type[_BatchNorm], type[_IABN]] = {
     nn.SyncBatchNorm: IABN2d,
 }
 PLAIN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward, _IABN.forward)
-"""Forwards that normalise and do nothing else; a subclass may have another, with an activation for one."""
+"""Forwards that only normalise; a subclass may have another one, for example with an activation."""
 
 _BN_OF: dict[type[_BatchNorm], type[_BatchNorm]] = {
     IABN1d: nn.BatchNorm1d,
@@ -158,10 +158,10 @@ _BN_OF: dict[type[_BatchNorm], type[_BatchNorm]] = {
 def convert_iabn(model: nn.Module, alpha: float = 4.0, *, correction: int = 0) -> nn.Module:
     """Replace every BatchNorm in `model` by an IABN that holds the same parameters and buffers.
 
-    Works in place, as `nn.SyncBatchNorm.convert_sync_batchnorm` does: only where `model` is itself a
-    BatchNorm is the returned module another one. A module used in several places stays one module.
-    Layers that are IABN already take the new `alpha` and `correction`. `nn.SyncBatchNorm` says nothing of
-    its input's shape and becomes `IABN2d`.
+    It works in place, like `nn.SyncBatchNorm.convert_sync_batchnorm`: the returned module is another one only if
+    `model` itself is a BatchNorm. A module that is used in several places stays one module. Layers that are IABN
+    already take the new `alpha` and `correction`. `nn.SyncBatchNorm` does not say what shape its input has and
+    becomes `IABN2d`.
 
     Args:
         model: Any module.
@@ -169,7 +169,7 @@ def convert_iabn(model: nn.Module, alpha: float = 4.0, *, correction: int = 0) -
         correction: See `IABN2d`.
 
     Returns:
-        `model`, or the layer that takes its place.
+        `model`, or the layer that replaces it.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
@@ -183,7 +183,7 @@ def convert_iabn(model: nn.Module, alpha: float = 4.0, *, correction: int = 0) -
 
 
 def convert_bn(model: nn.Module) -> nn.Module:
-    """Replace every IABN in `model` by the plain BatchNorm that holds its parameters: `convert_iabn` undone.
+    """Replace every IABN in `model` by a BatchNorm with the same parameters: the inverse of `convert_iabn`.
 
     Example:
         >>> convert_bn(convert_iabn(nn.BatchNorm2d(8)))
@@ -210,7 +210,7 @@ def _replace(model: nn.Module, kinds: dict[Any, Any], settings: dict[str, Any]) 
         if kind is not None:
             if type(module).forward not in PLAIN_FORWARDS:
                 raise ValueError(
-                    f"{type(module).__name__} has a forward of its own, which would be lost: "
+                    f"{type(module).__name__} has its own forward, which would be lost: "
                     "split it into a BatchNorm and the rest first"
                 )
             replaced[module] = _recast(module, kind, settings)
@@ -222,7 +222,7 @@ def _replace(model: nn.Module, kinds: dict[Any, Any], settings: dict[str, Any]) 
 
 
 def _recast(layer: nn.Module, kind: type[_BatchNorm], settings: dict[str, Any]) -> nn.Module:
-    """A layer of `kind` that shares `layer`'s very parameters, buffers, hooks and mode."""
+    """A layer of `kind` that shares the parameters, buffers, hooks and mode of `layer`."""
     new = kind(1, device="meta")
     own = {"alpha", "correction", "process_group"}
     new.__dict__.update({key: value for key, value in layer.__dict__.items() if key not in own})

@@ -1,9 +1,9 @@
-"""IABN by the fastest way there is for the tensors at hand.
+"""IABN in the fastest way that the given tensors allow.
 
-The fused C kernel takes float32, bfloat16 and float16 tensors on the CPU that are contiguous or
-channels-last, with norm tensors in float32 or in the input's dtype. The plain formula takes everything else:
-other dtypes, devices and layouts, `torch.func` transforms, forward-mode differentiation, tracing, scripting
-and export, and installs without a C compiler.
+The fused C kernel takes float32, bfloat16 and float16 tensors on the CPU that are contiguous or channels-last,
+with norm tensors in float32 or in the input's dtype. The plain formula takes everything else: other dtypes,
+devices and layouts, `torch.func` transforms, forward-mode differentiation, tracing, scripting and export, and
+installations without a C compiler.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def iabn(
     alpha: float = 4.0,
     correction: int = 0,
 ) -> Tensor:
-    """`functional.iabn`, by the fused kernel wherever it can take the tensors.
+    """`functional.iabn`, with the fused kernel if it takes the tensors.
 
     Example:
         >>> x, mean, var = torch.randn(2, 3, 8, 8), torch.zeros(3), torch.ones(3)
@@ -74,7 +74,7 @@ def iabn_rows(
     alpha: float = 4.0,
     correction: int = 0,
 ) -> Tensor:
-    """`functional.iabn_rows`, by the fused kernel wherever it can take the tensors and no graph is needed.
+    """`functional.iabn_rows`, with the fused kernel if it takes the tensors and no graph is needed.
 
     Example:
         >>> x, mean, var = torch.randn(2, 3, 8, 8), torch.randn(2, 3), torch.rand(2, 3)
@@ -100,9 +100,9 @@ def _infer(
     alpha: float,
     correction: int,
 ) -> Tensor:
-    """The operator without a graph, called past the dispatcher unless someone looks on.
+    """The operator without a graph. If nobody observes operators, the dispatcher is skipped.
 
-    That saves about a third of a small layer's time.
+    That saves about a third of the time of a small layer.
     """
     direct = not (torch.compiler.is_compiling() or surroundings.observed())
     infer = operators.infer if direct else torch.ops.note_tta.iabn_infer
@@ -111,9 +111,9 @@ def _infer(
 
 
 def _fits(x: Tensor, layer: tuple[Tensor | None, ...], numbers: int) -> bool:
-    """Whether the kernel can take these tensors here and now; the layer's must hold so many numbers.
+    """Whether the kernel takes these tensors in this context; the layer's tensors must hold `numbers` values.
 
-    Called for every layer, so it is kept short.
+    It is called for every layer, so it is short.
     """
     dtype = x.dtype
     if dtype not in TYPES or type(x) is not Tensor or not x.is_cpu:
@@ -157,7 +157,7 @@ def _needs_graph(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
 
 
 def _compilable() -> bool:
-    """Whether there is a kernel and no transform around, found out while `torch.compile` traces."""
+    """Whether there is a kernel and no transform is active; called while `torch.compile` traces."""
     return kernel().active and not surroundings.inside_transform()
 
 
@@ -170,7 +170,7 @@ def _say_once() -> None:
     if not kernel().switched_off:
         warnings.warn(
             f"the fast path of IABN is off and the plain formula runs instead: {kernel().reason}; "
-            "`note-tta doctor` tells more",
+            "`note-tta doctor` shows more",
             RuntimeWarning,
             stacklevel=5,
         )

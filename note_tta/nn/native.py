@@ -1,4 +1,4 @@
-"""Loads the fused kernel, a shared object in plain C, and hands it tensors as packed pointers."""
+"""Loads the fused kernel, a shared object in plain C, and passes tensors to it as packed pointers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import surroundings
 
 SWITCH = "NOTE_TTA_KERNEL"
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-"""The dtypes of the input that the kernel takes, and what it calls them."""
+"""The input dtypes that the kernel takes, with their numbers in C."""
 _ELEMENTS_PER_THREAD = 16384
 # `Request` in _iabn.c: 13 pointers; batch, channels, positions; eps, alpha; rows, training, correction,
 # threads, apart, type. One packed record costs a third of what ctypes takes for as many arguments.
@@ -49,7 +49,7 @@ class Kernel:
 
     @property
     def active(self) -> bool:
-        """Whether the fast path can be taken."""
+        """Whether the kernel can be used."""
         return self.forward is not None
 
 

@@ -17,7 +17,7 @@ from .native import kernel, request
 
 
 def rows(x: Tensor) -> bool:
-    """Whether a position's channels lie together (channels-last), enough of them to fill a vector."""
+    """Whether `x` is channels-last, with enough channels to fill a vector."""
     if x.shape[1] < 4:
         return False
     if x.ndim == 4:
@@ -40,7 +40,7 @@ def infer(
     alpha: float,
     correction: int,
 ) -> Tensor:
-    """IABN with the layer's statistics, without a graph; `[B, C]` numbers are each sample's own layer."""
+    """IABN with the layer's statistics, without a graph; statistics `[B, C]` are one layer per sample."""
     source = _dense(x)
     out = torch.empty_like(source)
     kernel().forward(request(source, out, weight, bias, (mean, var), None, (eps, alpha, correction)))
@@ -57,7 +57,7 @@ def forward(
     alpha: float,
     correction: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """IABN with the layer's statistics, or the batch's where they are None.
+    """IABN with the layer's statistics, or with the batch's if they are None.
 
     Returns:
         The answer; each instance's mean and sum of squared deviations `[B, C]`; the batch's mean and variance
@@ -107,7 +107,7 @@ def backward(
     training: bool,
     wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `forward`: to `x` (empty where not `wanted`), to weight and to bias.
+    """The gradients of `forward` with respect to `x` (empty if not `wanted`), weight and bias.
 
     In `training`, `mean` and `var` are the batch's, and the gradient through them is part of `x`'s.
     """
@@ -183,7 +183,7 @@ def _differentiable_gradients(
     alpha: float,
     correction: int,
 ) -> tuple[Tensor | None, ...]:
-    """The gradients with a graph of their own (`create_graph=True`), by the plain formula."""
+    """The gradients with a graph (`create_graph=True`), by the plain formula."""
     out = functional.iabn(
         x, mean, var, weight, bias, training=mean is None, eps=eps, alpha=alpha, correction=correction
     )

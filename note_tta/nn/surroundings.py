@@ -1,7 +1,7 @@
-"""What goes on around a call and is no argument of it: transforms, tracing, compilers, observers.
+"""The context of a call that is not in its arguments: transforms, tracing, compilers, observers.
 
-The fused kernel computes on memory, behind PyTorch's back, so it has to know. PyTorch tells some of it
-through private names only. Where one of them is gone, `MISSING` says so, and the kernel stays off.
+The fused kernel works on memory without PyTorch's knowledge, so it must not run inside these. PyTorch reports some
+of them only through private names. If one of the names is missing, `MISSING` says so and the kernel stays off.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ except AttributeError as error:
 
 
 def transformed() -> bool:
-    """Whether `torch.func` or forward-mode differentiation is at work, or `torch.jit.trace` listens."""
+    """Whether `torch.func`, forward-mode differentiation or `torch.jit.trace` is active."""
     return _transforms() is not None or _tracing() or forward_ad._current_level >= 0
 
 
 def inside_transform() -> bool:
-    """Whether `torch.func` is at work; cheap enough to be asked while `torch.compile` traces."""
+    """Whether `torch.func` is active; cheap enough to call while `torch.compile` traces."""
     return _transforms() is not None
 
 
 def observed() -> bool:
-    """Whether a dispatch mode looks on at operators, who would miss a direct call of the kernel."""
+    """Whether a dispatch mode observes operators; it would miss a direct call of the kernel."""
     return _modes() > 0
 
 
 def exporting() -> bool:
-    """Whether `torch.export` traces: what it writes must run where this package is not installed."""
+    """Whether `torch.export` is active: its result must run where this package is not installed."""
     found = getattr(torch.compiler, "is_exporting", None)
     return found is not None and found()

@@ -1,4 +1,4 @@
-"""UnMix-TNS: BatchNorm whose statistics are a mixture of components, each moved by the samples that are like it."""
+"""UnMix-TNS: BatchNorm with a mixture of components as statistics, each moved by the samples that resemble it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ SPREAD = 0.5
 class UnMixTNS2d(nn.BatchNorm2d):
     """Unmixing Test-time Normalization Statistics over `[B, C, H, W]` (Tomar et al., ICLR 2024).
 
-    The layer keeps several components, a mean and a variance per channel each. A sample is normalised with
-    the statistics of the mixture after its own were mixed into the components it resembles; so its answer
-    does not depend on its batch. In train mode, or with `moves` set, the components then move towards the
-    batch's samples; in eval mode they stay. `running_mean` and `running_var` are the source's and only say
-    where the components began.
+    The layer has several components, each with a mean and a variance per channel. The statistics of a sample are
+    mixed into the components that it resembles, and the sample is normalised with the statistics of this mixture.
+    So its answer does not depend on its batch. In train mode, or with `moves` set, the components then move
+    towards the samples of the batch; in eval mode they stay. `running_mean` and `running_var` are the source's
+    and only set the start of the components.
 
-    The authors' layer moves at every pass, in eval mode too; so a second pass moves it again, which is why
-    there is a switch here. As in their code, a sample's own term in the components' variance, (1 −
-    q)·q·(mean − M)², is left out, and each sample is normalised alone.
+    The authors' layer moves in every pass, also in eval mode, so a second pass moves it again; this is why there
+    is a switch here. As in their code, a sample's own term in the variance of the components,
+    (1 − q)·q·(mean − M)², is left out, and each sample is normalised by itself.
 
     Args:
         num_features: Number of channels C.
-        components: How many components (G in the paper).
-        batch_size: The batch at which components move by the whole momentum; smaller ones move them less.
+        components: The number of components (G in the paper).
+        batch_size: The batch size at which components move by the full momentum; smaller batches move them less.
         eps: Added to variances.
         momentum: How far a component moves.
         affine: Learn a scale and a shift per channel.
@@ -79,7 +79,7 @@ class UnMixTNS2d(nn.BatchNorm2d):
             self.component_var.copy_(((1 - share) * var).expand_as(self.component_var))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise each sample with the mixture; where the layer moves, move the components after."""
+        """Normalise each sample with the mixture; then move the components, if the layer moves."""
         self._check_input_dim(x)
         wide = widened(x)
         sample_var, sample_mean = torch.var_mean(wide, dim=(2, 3), correction=0)
@@ -182,7 +182,7 @@ def _refuse_unsuitable(name: str, layer: nn.BatchNorm2d) -> None:
         )
     if type(layer).forward not in (*PLAIN_FORWARDS, UnMixTNS2d.forward):
         raise ValueError(
-            f"{type(layer).__name__} has a forward of its own, which would be lost: "
+            f"{type(layer).__name__} has its own forward, which would be lost: "
             "split it into a BatchNorm and the rest first"
         )
 

@@ -105,7 +105,7 @@ def draw(paint: Callable[[Any], None], size: tuple[float, float], name: str) -> 
 
 
 def standalone(svg: str, title: str) -> str:
-    """A picture as a file of its own, with its colours and a title for those who cannot see it."""
+    """A picture as a file, with its colours and a title for screen readers."""
     light = "".join(f"{variable}:{colour};" for colour, variable in _VARIABLES.items())
     dark = "".join(f"{variable}:{_DARK[colour]};" for colour, variable in _VARIABLES.items())
     style = (

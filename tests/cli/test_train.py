@@ -191,5 +191,5 @@ def test_a_network_of_ones_own(tmp_path, monkeypatch):
             run(*few, "--model", f"my_nets:{name}", "--out", out)
     with pytest.raises(ValueError, match="--width is for the networks of this package"):
         run(*few, "--model", "my_nets:make_model", "--width", "3", "--out", out)
-    with pytest.raises(ValueError, match="--norm of a network of your own is iabn or left out, got gn"):
+    with pytest.raises(ValueError, match="for your own network --norm must be iabn or left out, got gn"):
         run(*few, "--model", "my_nets:make_model", "--norm", "gn", "--out", out)

@@ -94,7 +94,7 @@ def test_a_norm_layer_with_its_own_forward_keeps_it(name):
 
 
 def test_a_norm_layer_with_its_own_forward_is_not_converted_silently():
-    with pytest.raises(ValueError, match="Activated has a forward of its own, which would be lost"):
+    with pytest.raises(ValueError, match="Activated has its own forward, which would be lost"):
         tta.convert_iabn(activated())
 
 

@@ -168,7 +168,7 @@ class TestConvert:
             def forward(self, x):
                 return super().forward(x).relu()
 
-        with pytest.raises(ValueError, match="Activated has a forward of its own, which would be lost"):
+        with pytest.raises(ValueError, match="Activated has its own forward, which would be lost"):
             tta.convert_unmix_tns(nn.Sequential(Activated(3)))
 
     @pytest.mark.parametrize("keywords", [{"components": 0}, {"batch_size": 0}])
