@@ -207,7 +207,7 @@ def test_updates_rejected_in_a_row_are_warned_of_once():
     layers = [*network("iabn"), Spoiling(torch.inf)]
     layers[-1].on[0] = True
     method = tta.NOTE(nn.Sequential(*layers), interval=4)
-    with pytest.warns(RuntimeWarning, match="the last 3 updates were undone") as caught:
+    with pytest.warns(RuntimeWarning, match="the last 3 updates were not finite") as caught:
         method(images(40))
     assert len(caught) == 1 and method.counters["rejected_updates"] == 10
 
