@@ -39,7 +39,9 @@ def make_notebook(text: str) -> NotebookNode:
 def execute(notebook: NotebookNode) -> NotebookNode:
     """Run every cell in an empty folder; an error stops it."""
     with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(notebook, timeout=300, kernel_name="python3", record_timing=False)
+        client = NotebookClient(
+            notebook, timeout=300, kernel_name="python3", record_timing=False, coalesce_streams=True
+        )
         client.execute(cwd=folder)
     notebook.metadata.pop("language_info", None)
     return notebook
