@@ -287,7 +287,7 @@ def _samples(domain: Any, order: Tensor, numbers: Tensor) -> Tensor:
 
 def _real(weights: Path) -> Iterator[Figure]:
     model = tta.load_weights(tta.convert_iabn(build_model("resnet20", 10)), weights).eval()
-    for figure in equality(model, cifar10_streams(50), 20, interval=32, learn_from=16):
+    for figure in equality(model, cifar10_streams(50), 20):
         yield dataclasses.replace(figure, name=f"CIFAR10-C, ResNet-20, {figure.name}")
 
 
