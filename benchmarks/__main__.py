@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from note_tta.nn import native
-from note_tta.provenance import provenance
 
 from . import adaptation, fleet, latency, layers
-from .measure import Figure
+from .measure import Figure, write_figures
 
 
 def main() -> int:
@@ -34,20 +30,19 @@ def main() -> int:
     parser.add_argument("--ticks", type=int, default=64, help="calls of a fleet in each comparison")
     parser.add_argument("--spill", type=Path, help="a folder for 10,000 streams, kept for the next time")
     parser.add_argument("--weights", type=Path, help="a ResNet-20 of CIFAR-10, to compare real streams too")
-    parser.add_argument(
-        "--only", help="measure one part only, and keep the others in --out: one of the same commit"
-    )
+    parser.add_argument("--only", nargs="+", help="measure these parts only, and keep the others in --out")
     arguments = parser.parse_args()
     parts = _parts(arguments)
-    if arguments.only not in (None, *parts):
-        parser.error(f"--only must be one of {', '.join(parts)}, got {arguments.only}")
+    wanted = arguments.only or list(parts)
+    if unknown := set(wanted) - set(parts):
+        parser.error(f"--only must be among {', '.join(parts)}, got {', '.join(sorted(unknown))}")
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     console = Console(width=None if sys.stdout.isatty() else 120)
     status = Console(stderr=True)
     found = []
-    for name, figures in parts.items():
-        for figure in figures() if arguments.only in (None, name) else ():
+    for name in wanted:
+        for figure in parts[name]():
             found.append(figure)
             status.print(f"  {figure.name}: {_shown(figure.value, figure)}", highlight=False)
     console.print(_table(found))
@@ -95,29 +90,13 @@ def _table(figures: list[Figure]) -> Table:
 
 
 def _write(path: Path, figures: list[Figure], arguments: argparse.Namespace) -> None:
-    kernel, source = native.kernel(), provenance()
-    found = [dataclasses.asdict(figure) | {"kept": figure.kept} for figure in figures]
-    if arguments.only and path.exists():
-        found = _others(path, source["commit"], {figure.name for figure in figures}) + found
-    content = {
-        "provenance": source,
+    kernel = native.kernel()
+    run = {
         "kernel": {"active": kernel.active, "instruction_set": kernel.isa, "threads": kernel.threads},
         "repeats": arguments.repeats,
         "samples": arguments.samples,
-        "figures": found,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
-
-
-def _others(path: Path, commit: str | None, names: set[str]) -> list[dict[str, Any]]:
-    """The figures of other parts in a file, where they were measured at the same commit."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if content["provenance"]["commit"] != commit:
-        return []
-    return [figure for figure in content["figures"] if figure["name"] not in names]
+    write_figures(path, figures, keep=bool(arguments.only), **run)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def parts(ticks: int, spill: Path | None, weights: Path | None) -> dict[str, Cal
         "fair": lambda: _fair(2 * ticks),
         "bytes": lambda: _bytes(200),
         "stores": lambda: _stores(100),
-        "sizes": lambda: _sizes(ticks // 2, spill),
+        "sizes": lambda: _sizes(ticks // 5, spill),
     }
 
 
@@ -149,9 +149,9 @@ def _bytes(streams: int) -> Iterator[Figure]:
     model, state = _resnet("resnet18")
     few = 10
     held = {
-        "fleet": _grown(lambda: _filled(model, state, streams)) / streams,
-        "methods that share the model": _grown(lambda: _separate(model, state, few)) / few,
-        "copies": _grown(lambda: _separate(model, state, few, copies=True)) / few,
+        "fleet": _made(_filled, model, state, streams)[1] / streams,
+        "methods that share the model": _made(_separate, model, state, few)[1] / few,
+        "copies": _made(_separate, model, state, few, copies=True)[1] / few,
     }
     for name, value in held.items():
         bar = 0.5 if name == "fleet" else None
@@ -198,23 +198,32 @@ def _sizes(ticks: int, spill: Path | None) -> Iterator[Figure]:
     detail: dict[str, dict[str, Any]] = {mix: {} for mix in MIXES}
     for streams in SIZES:
         with _folder(spill if streams == max(SIZES) else None) as folder:
-            fleet = _filled(model, state, streams, folder if streams > RESIDENT else None)
-            others: dict[str, Call] = {}
+            made: dict[str, tuple[Any, float]] = {
+                "fleet": _made(_filled, model, state, streams, folder if streams > RESIDENT else None)
+            }
             if streams <= 100:
-                others["separate"] = _one_by_one(_separate(model, state, streams))
-                others["copies"] = _one_by_one(_separate(model, state, streams, copies=True))
+                made["separate"] = _made(_separate, model, state, streams)
+                made["copies"] = _made(_separate, model, state, streams, copies=True)
+            contenders = {
+                name: one if name == "fleet" else _one_by_one(one) for name, (one, _) in made.items()
+            }
             for mix in MIXES:
-                contenders = {"fleet": fleet, "one NOTE": lambda _, x: note(x), **others}
-                seconds = _side_by_side(contenders, ids_of(mix, streams, ticks))
+                calls = {**contenders, "one NOTE": lambda _, x: note(x)}
+                seconds = _side_by_side(calls, ids_of(mix, streams, ticks))
                 alone = sum(seconds["one NOTE"])
                 detail[mix][f"{streams}"] = {
-                    name: {"samples/s ÷ one NOTE's": round(alone / sum(times), 3), **_milliseconds(times)}
-                    for name, times in seconds.items()
+                    name: {
+                        "samples/s ÷ one NOTE's": round(alone / sum(seconds[name]), 3),
+                        "memory, MB": round(size / 1e6, 2),
+                        **_milliseconds(seconds[name]),
+                    }
+                    for name, (_, size) in made.items()
                 }
-            fleet.close()
+            made["fleet"][0].close()
+            del made, contenders, calls
     for mix in MIXES:
         values = [of["fleet"]["samples/s ÷ one NOTE's"] for of in detail[mix].values()]
-        name = f"1 to 10,000 streams, {mix}: samples/s of the fleet ÷ one NOTE at B=64, lowest"
+        name = f"ResNet-20, 1 to 10,000 streams, {mix}: samples/s of the fleet ÷ one NOTE at B=64, lowest"
         yield Figure(name, min(values), min(values), max(values), detail=dict(detail[mix]))
 
 
@@ -398,13 +407,11 @@ def quantile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def _grown(make: Callable[[], object]) -> float:
-    """Bytes by which the process grows when something is made."""
+def _made(make: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[Any, float]:
+    """Something, and the bytes by which the process has grown when it was made."""
     before = _resident_bytes()
-    made = make()
-    grown = _resident_bytes() - before
-    del made
-    return grown
+    made = make(*arguments, **keywords)
+    return made, _resident_bytes() - before
 
 
 def _resident_bytes() -> int:

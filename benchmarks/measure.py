@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
+import socket
 import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from note_tta.provenance import provenance
 
 Contender = Callable[[], object]
 
@@ -101,3 +108,36 @@ def ratio_figure(
     """A figure from ratios in rounds, one list for each case; several cases become their geometric mean."""
     low, value, high = (geometric_mean(column) for column in zip(*map(quartiles, rounds), strict=True))
     return Figure(name, value, low, high, bar, at_most, detail=detail)
+
+
+def write_figures(path: Path, figures: Iterable[Figure], *, keep: bool = False, **more: Any) -> None:
+    """Write figures as JSON, each with the commit at which it was measured.
+
+    Args:
+        path: The file.
+        figures: What was measured.
+        keep: Keep figures of other names that the file has.
+        **more: What else is to be told of the run.
+    """
+    source = provenance()
+    measured = {
+        figure.name: dataclasses.asdict(figure) | {"kept": figure.kept, "commit": source["commit"]}
+        for figure in figures
+    }
+    if keep and path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        old = {"commit": before["provenance"]["commit"]}
+        measured = {figure["name"]: old | figure for figure in before["figures"]} | measured
+    content = {"provenance": source, **more, "figures": [*measured.values()]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

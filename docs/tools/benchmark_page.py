@@ -11,7 +11,8 @@ HEAD = """# Benchmarks
 
 Speed is measured as ratios: contenders take turns in one process, so what slows one slows all. `make bench`
 measures the figures under *Speed* again and fails where a bar is missed, `make bench-latency` those of single calls,
-`make bench-fleet` those of many streams, `python -m benchmarks.corruptions` those of the corruptions.
+`make bench-fleet` those of many streams, `python -m benchmarks.serve` those of the service, `python -m
+benchmarks.corruptions` those of the corruptions. `python -m benchmarks.kills` kills fleets and servers.
 """
 NONE = "\nNo measurement is committed yet; `make bench` writes one to `results/benchmarks/`.\n"
 
@@ -40,12 +41,20 @@ def _origin(data: Any) -> str:
     kernel = data.get("kernel", {}) if isinstance(data, dict) else {}
     words = [
         f"note-tta {source['version']}" if "version" in source else "",
-        f"commit {str(source['commit'])[:10]}" if source.get("commit") else "",
+        _commits(data),
         f"torch {source['torch']}" if "torch" in source else "",
         f"{source['threads']} threads" if "threads" in source else "",
         f"kernel: {kernel['instruction_set']}" if kernel.get("active") else "",
     ]
     return ", ".join(filter(None, words)) + "." if any(words) else ""
+
+
+def _commits(data: Any) -> str:
+    """The commits at which figures were measured, those of the last ones last."""
+    told = [figure.get("commit") for figure in data.get("figures", ()) if isinstance(figure, dict)]
+    commits = dict.fromkeys(filter(None, told or [data.get("provenance", {}).get("commit")]))
+    words = [str(commit)[:10] for commit in commits]
+    return f"{'commit' if len(words) == 1 else 'commits'} {', '.join(words)}" if words else ""
 
 
 def _row(figure: Mapping[str, Any]) -> str:

@@ -124,8 +124,13 @@ def _image(body: bytes, kind: str, channels: int | None, limits: Limits) -> Tens
 
 
 def _scaled(array: np.ndarray[Any, Any]) -> Tensor:
+    """An array as a tensor, by numpy alone.
+
+    Torch would keep threads of its own for the thread that reads. As soon as there are more such threads than cores,
+    those of the fleet go to sleep at every step, which made it a third slower.
+    """
     if array.dtype == np.uint8:
-        return torch.from_numpy(np.ascontiguousarray(array, np.float32)) / 255
+        return torch.from_numpy(np.divide(array, np.float32(255), dtype=np.float32, order="C"))
     with np.errstate(over="ignore"):
         return torch.from_numpy(np.array(array, np.float32, order="C"))
 

@@ -1,6 +1,5 @@
 """The fleet's benchmark: mixes, merging, and that a fleet which differs is noticed."""
 
-import json
 import math
 from collections import Counter
 
@@ -9,7 +8,6 @@ import torch
 from torch import nn
 
 import note_tta as tta
-from benchmarks import __main__ as script
 from benchmarks import fleet
 from note_tta.models import build_model
 
@@ -46,14 +44,6 @@ def test_a_state_that_differs_in_what_is_no_float_is_infinitely_apart():
     state = tta.NOTE(tiny()).state_dict()
     assert fleet._apart(state, state) == 0
     assert fleet._apart(state, state | {"counters": state["counters"] | {"samples": 1}}) == math.inf
-
-
-def test_a_part_is_measured_anew_and_others_of_the_same_commit_stay(tmp_path):
-    path = tmp_path / "fleet.json"
-    figures = [{"name": "old"}, {"name": "again"}]
-    path.write_text(json.dumps({"provenance": {"commit": "a"}, "figures": figures}))
-    assert script._others(path, "a", {"again"}) == [{"name": "old"}]
-    assert script._others(path, "b", {"again"}) == []
 
 
 @pytest.mark.slow

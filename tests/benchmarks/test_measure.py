@@ -1,4 +1,5 @@
 import copy
+import json
 import sys
 
 import pytest
@@ -9,7 +10,7 @@ import note_tta as tta
 from benchmarks import __main__ as script
 from benchmarks import adaptation, latency, layers
 from benchmarks.baselines import Arithmetic, PlainIABN2d, ResearchLoop, plain_iabn
-from benchmarks.measure import Figure, quartiles, ratio_figure, take_turns
+from benchmarks.measure import Figure, quartiles, ratio_figure, take_turns, write_figures
 
 
 def tiny():
@@ -92,3 +93,19 @@ def test_every_call_but_the_warm_ones_is_timed(monkeypatch):
     assert len(latency._calls(lambda x: calls.append(x.shape), 5)) == 5
     assert calls == [(1, 3, 32, 32)] * 8
     assert latency._percentile([3.0, 1.0, 2.0], 50) == 2.0 and latency._percentile([3.0, 1.0, 2.0], 99) == 3.0
+
+
+def test_figures_are_written_with_their_commit_and_others_are_kept_where_wanted(tmp_path):
+    path = tmp_path / "figures.json"
+    first = [Figure("old", 1.0, 1.0, 1.0), Figure("again", 2.0, 2.0, 2.0, bar=1.0)]
+    write_figures(path, first, repeats=3)
+    content = json.loads(path.read_text())
+    commit = content["provenance"]["commit"]
+    assert content["repeats"] == 3 and [figure["kept"] for figure in content["figures"]] == [True, False]
+    path.write_text(path.read_text().replace(f'"{commit}"', '"before"'))
+    write_figures(path, [Figure("again", 0.5, 0.5, 0.5, bar=1.0)], keep=True)
+    figures = {figure["name"]: figure for figure in json.loads(path.read_text())["figures"]}
+    assert figures["old"]["commit"] == "before"
+    assert figures["again"]["commit"] == commit and figures["again"]["kept"]
+    write_figures(path, [Figure("again", 0.5, 0.5, 0.5)])
+    assert len(json.loads(path.read_text())["figures"]) == 1

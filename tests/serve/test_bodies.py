@@ -1,5 +1,8 @@
 import io
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,3 +104,25 @@ def test_channels_are_those_of_the_first_convolution():
     assert channels_of(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 1, 3))) == 3
     assert channels_of(nn.Sequential(nn.Conv1d(3, 4, 3))) is None
     assert channels_of(nn.Linear(3, 4)) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="it counts threads, as Linux tells them")
+def test_reading_an_array_leaves_no_threads_behind():
+    """Threads of torch's that belong to the reader make those of the fleet sleep."""
+    code = """
+import io, os
+import numpy as np, torch
+from note_tta.serve import bodies
+from note_tta.serve.limits import Limits
+
+torch.set_num_threads(2)
+file = io.BytesIO()
+np.save(file, np.zeros((64, 3, 32, 32), np.uint8))
+before = len(os.listdir("/proc/self/task"))
+x = bodies.samples(file.getvalue(), "application/x-npy", 3, Limits())
+after = len(os.listdir("/proc/self/task"))
+x / 255
+print(after - before, len(os.listdir("/proc/self/task")) > after)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 True\n"

@@ -1,7 +1,9 @@
-"""Services to be killed: `python -m tests.serve.app_for_kills STORE PORT` starts one for each line it reads.
+"""Services to be killed: `python -m benchmarks.kills.service STORE PORT` starts one for each line it reads.
 
 Each is a process of its own, forked so that torch is imported once; its id is printed.
 """
+
+from __future__ import annotations
 
 import os
 import signal
@@ -9,15 +11,16 @@ import sys
 
 import torch
 
-import note_tta as tta
-from note_tta.serve import serve
-from note_tta.serve.limits import Limits
-from tests.serve.helpers import small_model
+from note_tta.fleet import Fleet
+from note_tta.serve import Limits, serve
+
+from . import small
 
 
 def run(store: str, port: int) -> None:
+    """Serve until the process is killed."""
     torch.set_num_threads(1)
-    fleet = tta.Fleet(small_model(), lambda model: tta.NOTE(model, interval=16), spill=store, max_resident=8)
+    fleet = Fleet(small.network(), small.method, max_resident=8, spill=store)
     serve(fleet, port=port, limits=Limits(rate=1e6))
 
 
