@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from .. import __version__
 from ..extras import MissingExtra
 
-_COMMANDS = ("demo", "data", "train", "run", "reproduce", "report", "serve", "doctor")
+_COMMANDS = ("demo", "data", "train", "run", "reproduce", "report", "serve", "bench", "doctor")
 
 
 class _LazyGroup(TyperGroup):

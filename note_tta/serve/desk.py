@@ -209,7 +209,7 @@ class Desk:
         self._look(stream)
         if new:
             record.count([row.label for row in new], [row.confidence for row in new])
-        state, why = record.judge()
+        state, why = record.follow()
         return {
             "stream": stream,
             "classes": [row.label for row in old + new],

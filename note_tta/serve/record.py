@@ -45,6 +45,7 @@ class Record:
         self.predictions: deque[int] = deque(maxlen=RECENT)
         self.times, self.errors, self.travelled = array("d"), array("f"), array("f")
         self.changed = False
+        self._level = 0
         self.forget()
 
     def forget(self) -> None:
@@ -97,6 +98,15 @@ class Record:
         """Write down an event."""
         self.events.append({"time": time.time(), "samples": self.samples, "kind": kind, "cause": cause})
         self.changed = True
+
+    def follow(self) -> tuple[str, str]:
+        """The stream's state and why; that trouble begins, changes or ends is an event."""
+        state, why = self.judge()
+        level = LEVELS.get(state, 0)
+        if level != self._level:
+            self._level = level
+            self.tell(state, why)
+        return state, why
 
     def mark(self, now: float) -> None:
         """Add a point to the history."""

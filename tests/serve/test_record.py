@@ -88,3 +88,14 @@ def test_distance_is_in_deviations_of_the_source(model):
 
 def test_a_model_without_running_statistics_has_no_distance():
     assert distance({"a.weight": torch.ones(2)}, {"a.weight": torch.zeros(2)}) == 0
+
+
+def test_trouble_that_begins_and_ends_is_an_event():
+    record = fed((USUAL, 0.9))
+    record.follow()
+    assert not record.events
+    record.count([0] * 40, [0.4] * 40)
+    assert record.follow()[0] == record.follow()[0] == "drifting"
+    record.count([0] * 640, [0.9] * 640)
+    record.follow()
+    assert [event["kind"] for event in record.events] == ["drifting", "steady"]

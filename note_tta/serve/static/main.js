@@ -1,12 +1,13 @@
 // The page: the wall or one stream, kept up to date.
 
 import { live } from "./api.js";
-import { bindButtons, forgetCharts, leaveStream, showStream } from "./stream.js";
+import { bindButtons, fitCharts, forgetCharts, leaveStream, showStream } from "./stream.js";
 import { showWall } from "./wall.js";
 
 const by = (id) => document.getElementById(id);
 let latest = null;
 let told = "";
+const ORDER = ["rolled back", "suspect", "drifting", "learning", "steady", "asleep"]; // by trouble
 
 function place() {
   const match = location.hash.match(/^#\/streams\/([^/]+)$/);
@@ -19,7 +20,8 @@ function trouble(sentence) {
 }
 
 function showStates(look) {
-  const words = Object.entries(look.states).map(([state, count]) => ({ state, text: `${count} ${state}` }));
+  const states = Object.keys(look.states).sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));
+  const words = states.map((state) => ({ state, text: `${look.states[state]} ${state}` }));
   const text = words.map((word) => word.text).join(", ");
   if (text === told) return; // a screen reader is told of changes only
   told = text;
@@ -65,7 +67,7 @@ function turnTheme() {
 by("theme").addEventListener("click", turnTheme);
 by("find").addEventListener("input", () => { location.hash = "#/"; draw(); });
 addEventListener("hashchange", () => { draw(); by("content").focus({ preventScroll: true }); scrollTo(0, 0); });
-addEventListener("resize", () => { forgetCharts(); draw(); });
+addEventListener("resize", fitCharts);
 bindButtons();
 draw();
 live((look) => { latest = look; showStates(look); draw(); }, trouble);

@@ -4,6 +4,7 @@ import { ask, path } from "./api.js";
 import { percent } from "./wall.js";
 
 const by = (id) => document.getElementById(id);
+const HEIGHT = 190;
 const charts = {};
 let shown = null;
 
@@ -12,21 +13,28 @@ function colours() {
   return (name) => style.getPropertyValue(name).trim();
 }
 
+const clock = (seconds) => new Date(1000 * seconds).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
 function chart(id, times, values, least) {
   const holder = by(id);
   const data = [times, values];
   if (charts[id]) return charts[id].setData(data);
   const pick = colours();
-  const axis = { stroke: pick("--dim"), grid: { stroke: pick("--line") }, ticks: { stroke: pick("--line") } };
+  const lines = { stroke: pick("--line"), width: 1 };
+  const axis = { stroke: pick("--dim"), grid: lines, ticks: lines };
   charts[id] = new uPlot({
     width: holder.clientWidth,
-    height: 190,
+    height: HEIGHT,
     legend: { show: false },
     cursor: { drag: { x: false, y: false } },
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, least)] } },
-    axes: [axis, { ...axis, size: 48 }],
+    axes: [{ ...axis, space: 90, values: (_, places) => places.map(clock) }, { ...axis, size: 56 }],
     series: [{}, { stroke: pick("--accent"), width: 2, fill: `${pick("--accent")}22`, points: { show: false } }],
   }, data, holder);
+}
+
+export function fitCharts() {
+  for (const [id, drawn] of Object.entries(charts)) drawn.setSize({ width: by(id).clientWidth, height: HEIGHT });
 }
 
 export function forgetCharts() {
@@ -89,6 +97,8 @@ function drawMemory(memory, classes) {
 }
 
 function drawEvents(events) {
+  by("no-events").hidden = events.length > 0;
+  by("events-table").hidden = events.length === 0;
   by("events").replaceChildren(...events.toReversed().map((event) => {
     const row = document.createElement("tr");
     const when = typeof event.time === "number" ? new Date(1000 * event.time) : new Date(event.time);

@@ -1,0 +1,33 @@
+"""`note-tta bench`: how fast it is here, in a clone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+app = typer.Typer(add_completion=False)
+ROOT = Path(__file__).parents[2]
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(context: typer.Context) -> None:
+    """Measure speed as ratios, each against its bar; single calls with --latency, many streams with --fleet.
+
+    All options: `python -m benchmarks --help`. Some examples:
+
+    note-tta bench
+
+    note-tta bench --fleet --only sizes --out sizes.json
+    """
+    if not (ROOT / "benchmarks" / "__main__.py").is_file():
+        raise ValueError(
+            "the benchmarks are not installed with the package: run this in a clone, after `make`"
+        )
+    command = [sys.executable, "-m", "benchmarks", *context.args]
+    raise typer.Exit(
+        subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode
+    )
