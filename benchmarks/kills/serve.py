@@ -124,7 +124,7 @@ def _wait_for(clients: list[Noting], more: int, chance: random.Random) -> None:
 def _send(client: Noting, streams: list[str], over: threading.Event) -> None:
     """One client: its streams in turns, a few samples at a time, through every crash."""
     chance = random.Random(streams[0])
-    feeds = [client.feed(stream, patience=120) for stream in streams]
+    feeds = [client.feed(stream, patience=900) for stream in streams]
     last = False
     while not last:
         last = over.is_set()  # the last round brings all streams to where they were

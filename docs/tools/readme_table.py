@@ -1,6 +1,6 @@
-"""The results table of the README and the home page, from the result files.
+"""What the README and the home page tell of measurements: the results table, and how soon the demonstration shows.
 
-`python docs/tools/readme_table.py` writes it into both.
+`python docs/tools/readme_table.py` writes it into them.
 """
 
 from __future__ import annotations

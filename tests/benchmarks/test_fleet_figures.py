@@ -46,6 +46,24 @@ def test_a_state_that_differs_in_what_is_no_float_is_infinitely_apart():
     assert fleet._apart(state, state | {"counters": state["counters"] | {"samples": 1}}) == math.inf
 
 
+def test_every_size_is_measured_in_every_mix(monkeypatch):
+    model = tiny()
+    note = tta.NOTE(model)
+    note(fleet._images())
+    monkeypatch.setattr(fleet, "_resnet", lambda name: (model, note.state_dict()))
+    monkeypatch.setattr(fleet, "SIZES", (1, 3, 120))
+    monkeypatch.setattr(fleet, "RESIDENT", 100)
+    figures = list(fleet._sizes(2, None))
+    assert [figure.name.split(", ")[2].split(":")[0] for figure in figures] == [*fleet.MIXES]
+    for figure in figures:
+        assert {size: {*of} for size, of in figure.detail.items()} == {
+            "1": {"fleet", "separate", "copies"},
+            "3": {"fleet", "separate", "copies"},
+            "120": {"fleet"},
+        }
+        assert figure.value == min(of["fleet"]["samples/s ÷ one NOTE's"] for of in figure.detail.values()) > 0
+
+
 @pytest.mark.slow
 @pytest.mark.real_data
 def test_fifty_real_streams_are_as_separate_methods(data_root):
