@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,16 @@ def _section(path: Path) -> str:
     lines = [f"\n## {path.stem.replace('_', ' ').replace('-', ' ').capitalize()}\n", _origin(data), ""]
     figures = data.get("figures") if isinstance(data, dict) else None
     if isinstance(figures, list) and figures:
-        lines += ["| Figure | Median | Quartiles | Bar | |", "|---|---:|---:|---:|---|"]
-        lines += [_row(figure) for figure in figures]
+        lines.append(figure_table(figures))
     else:
         lines += _listed(data)
     return "\n".join(lines) + "\n"
+
+
+def figure_table(figures: Iterable[Mapping[str, Any]]) -> str:
+    """Figures with their bars, one per row."""
+    head = ["| Figure | Median | Quartiles | Bar | |", "|---|---:|---:|---:|---|"]
+    return "\n".join(head + [_row(figure) for figure in figures])
 
 
 def _origin(data: Any) -> str:

@@ -14,6 +14,7 @@ from benchmark_page import benchmarks
 from code_blocks import include_files
 from costs import reproduce_table
 from filter_tables import cost, gains, layers, variants
+from live_tables import fleet_table, separate_line, serve_table, size_table
 from published import RESULTS
 from record_tables import dataset_table, family_sections, method_entries, method_table
 from watch_tables import attack_table, collapse_table, cost_line, estimate_table, honest_table
@@ -39,6 +40,10 @@ TABLES = {
     "<!-- filter settings -->": variants,
     "<!-- adapt choices -->": layers,
     "<!-- filter cost -->": cost,
+    "<!-- fleet figures -->": fleet_table,
+    "<!-- fleet sizes -->": size_table,
+    "<!-- fleet and separate methods -->": separate_line,
+    "<!-- serve figures -->": serve_table,
 }
 """What a page's comment stands for."""
 

@@ -84,10 +84,12 @@ def test_rollback_pause_and_reset_by_button(page, digits):
     assert client.stream("cam-1")["counters"]["updates"] == 0
     told = until(browser, "document.querySelectorAll('#events tr').length >= 4", 5)
     assert told
-    assert (
-        browser.execute_script("return document.querySelectorAll('#errors canvas, #distance canvas').length")
-        == 2
-    )
+    widths = "[...document.querySelectorAll('#errors canvas, #distance canvas')].map(c => c.clientWidth)"
+    before = browser.execute_script(f"return {widths}")
+    browser.set_window_size(700, 900)
+    narrower = browser.execute_script(f"return {widths}")
+    browser.set_window_size(1280, 900)
+    assert len(before) == len(narrower) == 2 and before != narrower
 
 
 def test_the_keyboard_reaches_a_stream_and_its_buttons(page, digits):

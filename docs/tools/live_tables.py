@@ -1,0 +1,96 @@
+"""What fleets and the service cost and survive, from `results/benchmarks/{fleet,serve,kills}.json`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmark_page import figure_table
+
+FOLDER = Path(__file__).resolve().parents[2] / "results" / "benchmarks"
+NONE = "*Not measured yet: `{}` measures it.*"
+RATE = "samples/s ÷ one NOTE's"
+
+Figures = dict[str, dict[str, Any]]
+
+
+def figures(name: str, folder: Path = FOLDER) -> Figures:
+    """The figures of a file by name; empty where there is none."""
+    path = folder / f"{name}.json"
+    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"figures": []}
+    return {figure["name"]: figure for figure in content["figures"]}
+
+
+def fleet_table(folder: Path = FOLDER) -> str:
+    """What a fleet is held to."""
+    found = [*figures("fleet", folder).values(), *_kills("fleet", folder)]
+    kept = [figure for figure in found if figure["bar"] is not None]
+    return figure_table(kept) if kept else NONE.format("make bench-fleet")
+
+
+def serve_table(folder: Path = FOLDER) -> str:
+    """What the service is held to."""
+    found = [*figures("serve", folder).values(), *_kills("service", folder)]
+    return figure_table(found) if found else NONE.format("python -m benchmarks.serve")
+
+
+def size_table(folder: Path = FOLDER) -> str:
+    """Every mix at every number of streams: samples per second against one NOTE, and how long a call takes."""
+    grids = sizes(figures("fleet", folder))
+    if not grids:
+        return NONE.format("note-tta bench --fleet --only sizes")
+    streams = [*next(iter(grids.values()))]
+    lines = [
+        "| mix | " + " | ".join(f"{int(size):,}" for size in streams) + " |",
+        "|---|" + "---:|" * len(streams),
+    ]
+    for mix, grid in grids.items():
+        cells = [_cell(grid[size]["fleet"]) for size in streams]
+        lines.append(f"| {mix} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def sizes(found: Figures) -> dict[str, dict[str, Any]]:
+    """What was measured at every number of streams, by mix."""
+    return {
+        name.split(": ")[0].rsplit(", ", 1)[1]: figure["detail"]
+        for name, figure in found.items()
+        if "1 to 10,000 streams" in name
+    }
+
+
+def separate_line(folder: Path = FOLDER) -> str:
+    """How much a fleet is faster than methods called one by one, and what bounds it."""
+    found = figures("fleet", folder)
+    one = next((f for name, f in found.items() if name.endswith("separate methods one by one")), None)
+    limit = next(
+        (f for name, f in found.items() if name.endswith("one NOTE at B=64") and "1,000" in name), None
+    )
+    if one is None or limit is None:
+        return NONE.format("make bench-fleet")
+    times = {name: of["p50"] for name, of in one["detail"].items()}
+    return (
+        f"With 16 streams a fleet answers {one['value']:.2f} times as many samples per second as 16 methods that share "
+        f"the model and are called one by one (a call of 64 samples: {times['fleet']:.0f} ms against "
+        f"{times['separate']:.0f} ms at the median; the model alone, without updates: {times['source']:.0f} ms)."
+    )
+
+
+def demo_line(folder: Path = FOLDER) -> str:
+    """How soon the demonstration's dashboard is there."""
+    found = [f for name, f in figures("serve", folder).items() if name.startswith("note-tta serve --demo")]
+    if not found:
+        return "`note-tta serve --demo` shows a hundred simulated cameras on a dashboard."
+    return (
+        "`note-tta serve --demo` shows a hundred simulated cameras on a dashboard, "
+        f"{found[0]['value']:.0f} seconds after the command in a fresh clone on two cores."
+    )
+
+
+def _kills(of: str, folder: Path) -> list[dict[str, Any]]:
+    return [figure for name, figure in figures("kills", folder).items() if name.startswith(of)]
+
+
+def _cell(of: dict[str, float]) -> str:
+    return f"{of[RATE]:.2f}<br>{of['p50']:.0f} / {of['p99']:.0f} ms"
