@@ -7,12 +7,21 @@ from note_tta.report.build import build_report
 
 
 @pytest.fixture(scope="module")
-def folder(everything, tmp_path_factory):
+def folder(fakes, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     store = Store(folder)
-    for record in everything:
+    for record in fakes.records(
+        "table1", "table-source", "figure2", "figure4", "figure-realtime", seeds=(0,)
+    ):
         store.save(record)
     return folder
+
+
+@pytest.fixture(scope="module")
+def built(folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("report")
+    build_report(folder, out)
+    return out
 
 
 def contents(folder):
@@ -22,20 +31,18 @@ def contents(folder):
 
 
 @pytest.mark.slow
-def test_a_report_rebuilds_byte_for_byte(folder, tmp_path):
-    written = build_report(folder, tmp_path / "a")
-    build_report(folder, tmp_path / "b")
-    first = contents(tmp_path / "a")
-    assert first == contents(tmp_path / "b")
+def test_a_report_rebuilds_byte_for_byte(folder, built, tmp_path):
+    written = build_report(folder, tmp_path)
+    first = contents(built)
+    assert first == contents(tmp_path)
     assert len(first) == len(written)
     assert {str(path) for path in first} >= {
         *("index.html", "results.md", "details.md", "tables.tex", "figures/figure2.svg")
     }
 
 
-def test_the_document_has_claims_tables_figures_orders_and_origin(folder, tmp_path):
-    build_report(folder, tmp_path)
-    text = (tmp_path / "details.md").read_text()
+def test_the_document_has_claims_tables_figures_orders_and_origin(built):
+    text = (built / "details.md").read_text()
     for heading in (
         "## The paper's claims",
         "### Table 1",
@@ -102,11 +109,10 @@ def test_runs_outside_the_experiments_are_told_too(fakes, tmp_path):
     assert f"<dt>{line}</dt><dd>12.2 %, seed 0</dd>" in (tmp_path / "out" / "index.html").read_text()
 
 
-def test_every_image_of_the_document_is_there(folder, tmp_path):
-    build_report(folder, tmp_path)
-    names = re.findall(r"\]\((figures/[^)]+)\)", (tmp_path / "details.md").read_text())
-    assert names
-    assert all((tmp_path / name).is_file() for name in names)
+def test_every_image_of_the_document_is_there(built):
+    names = re.findall(r"\]\((figures/[^)]+)\)", (built / "details.md").read_text())
+    assert len(names) > 4
+    assert all((built / name).is_file() for name in names)
 
 
 def test_an_empty_folder_is_an_error(tmp_path):
