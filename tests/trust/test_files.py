@@ -17,7 +17,7 @@ from PIL import Image
 
 from benchmarks.trust.fuzz import FORMATS, KINDS, attempt, damage
 from note_tta.checkpoint import load_checkpoint, load_state, load_weights
-from note_tta.data import BadData, own, pictures
+from note_tta.data import BadData, pictures, user_data
 from note_tta.data import archives as archive_module
 from note_tta.data import tables as table_module
 from note_tta.data.archives import unpack
@@ -96,7 +96,7 @@ def test_an_npz_that_claims_a_terabyte_is_refused(tmp_path):
 
 
 def test_a_packed_npz_bomb_is_refused_unopened(tmp_path, monkeypatch):
-    monkeypatch.setattr(own, "ALLOWANCE", 1000)
+    monkeypatch.setattr(user_data, "ALLOWANCE", 1000)
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros((3, 1000, 1000, 1), np.uint8), y=np.zeros(3, int))
     with pytest.raises(BadData, match=r"a\.npz: it unpacks to far more than a dataset would"):
         open_own(tmp_path / "a.npz")
