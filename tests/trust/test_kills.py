@@ -10,7 +10,6 @@ import pytest
 from benchmarks.trust.jobs import JOBS
 from benchmarks.trust.kills import digest, storm
 
-
 ELSEWHERE = {"train", "reproduce"}
 
 
