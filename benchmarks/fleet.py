@@ -22,7 +22,8 @@ from torch import Tensor, nn
 import note_tta as tta
 from note_tta.data import open_dataset
 from note_tta.files import write_atomically
-from note_tta.fleet.store import Codec, Store
+from note_tta.fleet.codec import Codec
+from note_tta.fleet.store import Store
 from note_tta.models import build_model
 
 from .measure import Figure, quartiles

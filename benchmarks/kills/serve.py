@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from note_tta.fleet.store import Codec
+from note_tta.fleet.codec import Codec
 from note_tta.methods.packed import plain
 from note_tta.serve import Client
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from live_tables import demo_line
 from published import RESULTS
 
 from note_tta.data import DATASETS
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"README.md": "docs/results.md", "docs/index.md": "results.md"}
 """Where the table stands, and how each page links to all results."""
 
+DEMO = ("<!-- demo: written by docs/tools/readme_table.py -->", "<!-- end of demo -->")
 START, END = "<!-- results: written by docs/tools/readme_table.py -->", "<!-- end of results -->"
 SHOWN = ("cifar10", "hapt", "extrasensory")
 OURS = tuple(row for row, variant in VARIANTS.items() if "(ours)" in variant.title)
@@ -52,13 +54,13 @@ def table(folder: Path, link: str = "docs/results.md") -> str:
     return "\n".join([*lines, "", f"{legend} {_ahead_of_note(setups, columns)}".rstrip()])
 
 
-def fill(page: str, content: str) -> str:
-    """A page with `content` between the two markers."""
-    before, start, rest = page.partition(START)
-    _, end, after = rest.partition(END)
-    if not start or not end:
-        raise ValueError(f"the page must have the markers {START!r} and {END!r}")
-    return f"{before}{START}\n\n{content}\n\n{END}{after}"
+def fill(page: str, content: str, start: str = START, end: str = END) -> str:
+    """A page with `content` between two markers."""
+    before, found_start, rest = page.partition(start)
+    _, found_end, after = rest.partition(end)
+    if not found_start or not found_end:
+        raise ValueError(f"the page must have the markers {start!r} and {end!r}")
+    return f"{before}{start}\n\n{content}\n\n{end}{after}"
 
 
 def _head(scores: Scores, setup: Setup) -> str:
@@ -94,3 +96,5 @@ if __name__ == "__main__":
     for name, link in PAGES.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         (ROOT / name).write_text(fill(text, table(RESULTS, link)), encoding="utf-8")
+    readme = ROOT / "README.md"
+    readme.write_text(fill(readme.read_text(encoding="utf-8"), demo_line(), *DEMO), encoding="utf-8")

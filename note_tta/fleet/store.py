@@ -1,7 +1,7 @@
 """States of many streams in a folder: whole after any kill, found by id, one process at a time.
 
-A state is kept as a record: a header in JSON that says what is where, then the tensors' bytes. Nothing in it can
-run code. The records are in an SQLite database with a write-ahead log, which replaces many of them in one commit
+A state is kept as a record (see `codec`). The records are in an SQLite database with a write-ahead log, which
+replaces many of them in one commit
 (`python -m benchmarks --fleet --only stores` measures it against a file per stream).
 """
 
@@ -9,23 +9,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from ..methods.packed import Layout, Packed, Place
+from .codec import Codec
 
 Id = str | int
 
 FORMAT = 1
 """The format of the folder."""
-_MAGIC = b"note-tta stream\n"
-_ALIGNED = 16
 _PAGE = 65536
 """Bytes of a database page: the largest there is, for records of hundreds of kilobytes."""
 
@@ -152,149 +145,6 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Codec:
-    """States as bytes and back: dicts, lists, tuples, tensors and plain values, and nothing else.
-
-    Layouts are the same for all streams of a model; each is spelled out in every record, so that a record can be
-    read alone, but read and written once.
-    """
-
-    def __init__(self) -> None:
-        self._spelled: dict[int, tuple[Layout, bytes]] = {}
-        self._read: dict[bytes, Layout] = {}
-
-    def encode(self, state: Mapping[str, Any]) -> bytes:
-        """A state as a record."""
-        tensors: list[Tensor] = []
-        layouts: dict[bytes, int] = {}
-
-        def put(tensor: Tensor) -> int:
-            tensors.append(tensor.detach().cpu().contiguous())
-            return len(tensors) - 1
-
-        def node(value: Any) -> Any:
-            if isinstance(value, Packed):
-                layout = layouts.setdefault(self.spell(value.layout), len(layouts))
-                return {"packed": [layout, [put(buffer) for buffer in value.buffers]]}
-            if isinstance(value, Mapping):
-                return {"dict": [[key, node(inside)] for key, inside in value.items()]}
-            if isinstance(value, tuple):
-                return {"tuple": [node(inside) for inside in value]}
-            if isinstance(value, list):
-                return [node(inside) for inside in value]
-            return {"tensor": put(value)} if isinstance(value, Tensor) else _scalar(value)
-
-        tree = node(state)
-        index = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors]
-        header = json.dumps(
-            {"tree": tree, "tensors": index, "layouts": [len(text) for text in layouts]}
-        ).encode()
-        parts = [_padded(header + b"".join(layouts))]
-        parts += [_padded(_bytes(tensor)) for tensor in tensors]
-        body = b"".join(parts)
-        return _MAGIC + b"%12d%12d" % (len(header), zlib.crc32(body)) + b" " * 8 + body
-
-    def decode(self, record: bytes) -> dict[str, Any]:
-        """The state that a record holds, its tensors in memory of its own; a `ValueError` where it is damaged."""
-        start = len(_MAGIC) + 32
-        try:
-            if not record.startswith(_MAGIC) or int(record[28:40]) != zlib.crc32(memoryview(record)[start:]):
-                raise ValueError("its checksum is wrong")
-            return self._decode(record, start, int(record[16:28]))
-        except (LookupError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
-            raise ValueError(f"it is not a state: {error}") from error
-
-    def _decode(self, data: bytes, at: int, length: int) -> dict[str, Any]:
-        header = json.loads(data[at : at + length])
-        at += length
-        layouts = []
-        for length in header["layouts"]:
-            layouts.append(self._layout(data[at : at + length]))
-            at += length
-        tensors = []
-        for dtype, shape in header["tensors"]:
-            at += -at % _ALIGNED
-            tensor = torch.empty(shape, dtype=_dtype(dtype))
-            if tensor.numel():
-                own = tensor.view(-1).view(torch.uint8).numpy()
-                own[:] = np.frombuffer(data, np.uint8, tensor.nbytes, at)
-            tensors.append(tensor)
-            at += tensor.nbytes
-
-        def value(node: Any) -> Any:
-            if isinstance(node, list):
-                return [value(inside) for inside in node]
-            if not isinstance(node, dict):
-                return node
-            ((kind, inside),) = node.items()
-            if kind == "dict":
-                return {key: value(entry) for key, entry in inside}
-            if kind == "tuple":
-                return tuple(value(entry) for entry in inside)
-            if kind == "tensor":
-                return tensors[inside]
-            return Packed(layouts[inside[0]], [tensors[buffer] for buffer in inside[1]])
-
-        state: dict[str, Any] = value(header["tree"])
-        return state
-
-    def spell(self, layout: Layout) -> bytes:
-        """A layout as text; where the same text is read, it is this very layout."""
-        known = self._spelled.get(id(layout))
-        if known is None:
-            buffers = [[str(t).removeprefix("torch."), n] for t, _, n in layout.buffers]
-            text = json.dumps([_spelled(layout.tree), buffers]).encode()
-            known = self._spelled[id(layout)] = (layout, text)  # it is held, so that its id stays its own
-            if all(device.type == "cpu" for _, device, _ in layout.buffers):
-                self._read.setdefault(text, layout)
-        return known[1]
-
-    def _layout(self, text: bytes) -> Layout:
-        if text not in self._read:
-            tree, buffers = json.loads(text)
-            cpu = torch.device("cpu")
-            self._read[text] = Layout(_unspelled(tree), [(_dtype(t), cpu, n) for t, n in buffers])
-        return self._read[text]
-
-
-def _spelled(node: Any) -> Any:
-    if isinstance(node, Place):
-        return {"place": [node.buffer, node.start, list(node.shape), node.parameter]}
-    if isinstance(node, dict):
-        return {"dict": [[key, _spelled(inside)] for key, inside in node.items()]}
-    return _scalar(node)
-
-
-def _unspelled(node: Any) -> Any:
-    if not isinstance(node, dict):
-        return node
-    if "place" in node:
-        buffer, start, shape, parameter = node["place"]
-        return Place(buffer, start, tuple(shape), parameter)
-    return {key: _unspelled(inside) for key, inside in node["dict"]}
-
-
-def _scalar(value: Any) -> Any:
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    raise TypeError(f"a state holds tensors and plain values, not a {type(value).__name__}")
-
-
-def _dtype(name: str) -> torch.dtype:
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"there is no dtype {name!r:.40}")
-    return dtype
-
-
-def _bytes(tensor: Tensor) -> bytes | memoryview:
-    return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
-
-
-def _padded(data: bytes | memoryview) -> bytes | memoryview:
-    return data if len(data) % _ALIGNED == 0 else bytes(data) + bytes(-len(data) % _ALIGNED)
 
 
 def _key(stream: Id) -> bytes:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..fleet import Fleet
-from ..fleet.store import Codec
+from ..fleet.codec import Codec
 from ..methods.packed import plain
 from .limits import Limits, Refused
 from .record import Record

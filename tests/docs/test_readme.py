@@ -15,6 +15,11 @@ def test_the_table_is_that_of_the_results(tool, root):
         assert table.fill(page, table.table(tool("published").RESULTS, link)) == page, "run `make figures`"
 
 
+def test_the_demonstration_is_as_soon_there_as_was_measured(tool, root):
+    table, page = tool("readme_table"), (root / "README.md").read_text(encoding="utf-8")
+    assert table.fill(page, tool("live_tables").demo_line(), *table.DEMO) == page, "run `make figures`"
+
+
 def save(
     folder,
     method,

@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed")
 
 import note_tta as tta
-from note_tta.fleet.store import Codec
+from note_tta.fleet.codec import Codec
 from note_tta.methods.packed import plain
 from note_tta.serve import Client
 
