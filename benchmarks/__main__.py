@@ -45,9 +45,10 @@ def main() -> int:
         for figure in parts[name]():
             found.append(figure)
             status.print(f"  {figure.name}: {_shown(figure.value, figure)}", highlight=False)
+        if arguments.out:
+            _write(arguments.out, found, arguments)
     console.print(_table(found))
     if arguments.out:
-        _write(arguments.out, found, arguments)
         console.print(f"written to {arguments.out}", highlight=False)
     missed = [figure for figure in found if not figure.kept]
     for figure in missed:

@@ -256,11 +256,13 @@ def main() -> int:
     )
     parser.add_argument("--threads", type=int, default=2, help="threads to compute with")
     arguments = parser.parse_args()
-    figures = [figure for name in arguments.only for figure in PARTS[name](arguments)]
-    for figure in figures:
-        print(f"{figure.name}: {figure.value:.3g} {figure.unit} {figure.detail or ''}")
-    if arguments.out:
-        write_figures(arguments.out, figures, keep=len(arguments.only) < len(PARTS))
+    figures = []
+    for name in arguments.only:
+        for figure in PARTS[name](arguments):
+            figures.append(figure)
+            print(f"{figure.name}: {figure.value:.3g} {figure.unit} {figure.detail or ''}", flush=True)
+        if arguments.out:
+            write_figures(arguments.out, figures, keep=len(arguments.only) < len(PARTS))
     return 0 if all(figure.kept for figure in figures) else 1
 
 

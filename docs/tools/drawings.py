@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from live_tables import RATE, figures, sizes
 from torch import Tensor, nn
 
 import note_tta as tta
@@ -131,36 +130,6 @@ def latency(figure: Any) -> None:
     figure.axes[0].set_ylabel("milliseconds per call")
 
 
-def many_streams(figure: Any) -> None:
-    """What many streams cost in time and memory, from the last `note-tta bench --fleet`."""
-    rates = sizes(figures("fleet"))["uniform"]
-    lines = (
-        ("copies", GREY, "copies of the model"),
-        ("separate", ORANGE, "methods that share it"),
-        ("fleet", BLUE, "a fleet"),
-    )
-    left, right = figure.subplots(1, 2)
-    for name, colour, label in lines:
-        streams = [size for size in rates if name in rates[size]]
-        numbers = [int(size) for size in streams]
-        left.plot(
-            numbers, [rates[size][name][RATE] for size in streams], color=colour, marker="o", label=label
-        )
-        right.plot(
-            numbers,
-            [rates[size][name]["memory, MB"] for size in streams],
-            color=colour,
-            marker="o",
-            label=label,
-        )
-    left.axhline(1, color=FG, dashes=(4, 3), linewidth=1)
-    left.set(xscale="log", ylim=(0, 1.2), xlabel="streams")
-    left.set_title("samples per second ÷ one NOTE at batches of 64", loc="left", fontsize=9)
-    right.set(xscale="log", yscale="log", ylim=(0.1, None), xlabel="streams")
-    right.set_title("megabytes beyond the model", loc="left", fontsize=9)
-    left.legend(loc="lower left")
-
-
 def _by_batches(method: tta.Method, values: Tensor) -> Tensor:
     return torch.cat([method(part) for part in values.split(64)])
 
@@ -169,7 +138,6 @@ DRAWINGS = {
     "shrinkage": (shrinkage, (760, 300), "IABN's soft shrinkage"),
     "memories": (memories, (760, 400), "Three memories of one correlated stream"),
     "latency": (latency, (760, 230), "The time of every call"),
-    "many-streams": (many_streams, (760, 280), "What many streams cost"),
     "batch-statistics": (batch_statistics, (760, 230), "What batch statistics do to one channel"),
 }
 

@@ -79,7 +79,7 @@ def separate_line(folder: Path = FOLDER) -> str:
 
 def demo_line(folder: Path = FOLDER) -> str:
     """How soon the demonstration's dashboard is there."""
-    found = [f for name, f in figures("serve", folder).items() if name.startswith("note-tta serve --demo")]
+    found = [f for name, f in figures("serve", folder).items() if "from a fresh clone" in name]
     if not found:
         return "`note-tta serve --demo` shows a hundred simulated cameras on a dashboard."
     return (

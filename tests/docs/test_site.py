@@ -99,7 +99,7 @@ def test_times_are_told_in_the_unit_that_fits(tool):
     assert [time(s) for s in (5, 600, 7200, 5 * 86400)] == ["about a minute", "10 min", "2 h", "5 days"]
 
 
-@pytest.mark.parametrize("name", ["shrinkage", "memories", "batch-statistics", "latency", "many-streams"])
+@pytest.mark.parametrize("name", ["shrinkage", "memories", "batch-statistics", "latency"])
 def test_a_drawing_is_the_one_that_is_committed(tool, root, name):
     committed = (root / "docs" / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
     if f"Matplotlib v{matplotlib.__version__}," not in committed:
