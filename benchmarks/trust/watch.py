@@ -140,7 +140,7 @@ def cost(arguments: argparse.Namespace) -> None:
     torch.manual_seed(0)
     digits = source_model("iabn"), pool("test")[0][:TURN]
     resnet = build_model("resnet20", 10, norm="iabn").eval(), torch.rand(TURN, 3, 32, 32)
-    for name, (model, x), sizes in (("digits network", digits, (BATCH, 1)), ("ResNet-20", resnet, (BATCH,))):
+    for name, (model, x), sizes in (("digits network", digits, (BATCH, 1)), ("ResNet-20", resnet, (BATCH, 1))):
         for size in sizes:
             watch = tta.Watch(tta.NOTE(model), source=[x[:128]], tolerance=0.99, rollback=False, look=TURN)
             both = [tta.NOTE(model), watch]

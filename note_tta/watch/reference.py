@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,13 @@ class Reference:
         answers: Its answers to them.
         chances: The probability that it gives to these answers.
         own_statistics: Whether they are normalised with statistics of their own instead of the running ones.
+        spread: The standard deviation of each value of a sample.
         entropies: Quantiles of its entropy on the source, per answer; the last row is over all.
         error: Its error there in percent; without labels, what its confidence makes it.
         threshold: As many source samples have a larger entropy as are answered wrong (ATC, Garg et al. 2022).
         samples: How many source samples there were.
         labelled: Whether they had labels.
+        levels: How far beyond its default limit each trouble's alarm is, as `calibrated` found it.
     """
 
     fingerprint: str
@@ -54,11 +56,13 @@ class Reference:
     answers: Tensor
     chances: Tensor
     own_statistics: bool
+    spread: Tensor
     entropies: Tensor
     error: float
     threshold: float
     samples: int
     labelled: bool
+    levels: dict[str, float] = field(default_factory=dict)
 
     def quantiles(self, answer: int) -> Tensor:
         """The quantiles of the source's entropies on samples with this answer."""
@@ -77,14 +81,18 @@ class Reference:
     @classmethod
     def of_state(cls, state: Any) -> Reference:
         """What a state says; a `ValueError` where it does not fit together."""
-        if not isinstance(state, dict) or state.keys() != {field.name for field in fields(cls)}:
+        if not isinstance(state, dict) or state.keys() != {each.name for each in fields(cls)}:
             raise ValueError("it says other things of the source than this version knows")
         found = cls(**state)
-        tensors = (found.canaries, found.answers, found.chances, found.entropies)
+        tensors = (found.canaries, found.answers, found.chances, found.entropies, found.spread)
         if not all(isinstance(tensor, Tensor) and len(tensor) for tensor in tensors):
             raise ValueError("it has no source samples")
         if len({len(tensor) for tensor in tensors[:3]}) != 1 or found.entropies.ndim != 2:
             raise ValueError("it has source samples without answers")
+        if found.spread.shape != found.canaries.shape[1:] or not all(
+            isinstance(level, float) and level >= 1 for level in found.levels.values()
+        ):
+            raise ValueError("it has source samples of different shapes, or limits under the defaults")
         if not 0 <= int(found.answers.min()) <= int(found.answers.max()) < len(found.entropies) - 1:
             raise ValueError("it has answers beyond its classes")
         return found
@@ -132,8 +140,9 @@ def learn_reference(method: Method, source: Source, bench: Bench, count: int, to
         return _read(Path(source), method.backbone)
     kept = PBRS(count)
     answers, surprises, wrong, labelled = [], [], [], set()
+    spread = Spread()
     for batch in source:
-        x, labels = _inputs_and_labels(batch)
+        x, labels = inputs_and_labels(batch)
         x = method.checked(x)
         logits = bench.answer(method.backbone.source, x).cpu()
         good = torch.isfinite(logits).all(dim=1)
@@ -143,6 +152,7 @@ def learn_reference(method: Method, source: Source, bench: Bench, count: int, to
             kept.add(x[row], int(answer[row]))
         doubt = 1 - logits.softmax(dim=1).amax(dim=1) if labels is None else (answer != labels).float()
         labelled.add(labels is not None)
+        spread.add(x[good.to(x.device)])
         answers.append(answer[good])
         surprises.append(entropies(logits)[good])
         wrong.append(doubt[good])
@@ -163,6 +173,7 @@ def learn_reference(method: Method, source: Source, bench: Bench, count: int, to
         answers=labels,
         chances=logits.float().softmax(dim=1).cpu().gather(1, labels[:, None])[:, 0],
         own_statistics=own,
+        spread=spread.take(),
         entropies=_quantiles(entropy, torch.cat(answers), logits.shape[1]),
         error=100 * error,
         threshold=float(entropy.quantile(1 - error)),
@@ -171,12 +182,32 @@ def learn_reference(method: Method, source: Source, bench: Bench, count: int, to
     )
 
 
-def lost(reference: Reference, bench: Bench, tensors: Tensors) -> Tensor:
-    """What each canary has lost of its probability under these tensors."""
+def lost(reference: Reference, bench: Bench, tensors: Tensors, rows: slice = slice(None)) -> Tensor:
+    """What each canary, or each of some, has lost of its probability under these tensors."""
     device = bench.backbone.device
-    canaries = unpack(reference.canaries, bench.backbone.dtype or torch.float32).to(device)
+    canaries = unpack(reference.canaries[rows], bench.backbone.dtype or torch.float32).to(device)
     logits = _answers(bench, tensors, canaries, reference.own_statistics)
-    return lost_probability(logits, reference.answers.to(device), reference.chances.to(device)).cpu()
+    answers, chances = reference.answers[rows].to(device), reference.chances[rows].to(device)
+    return lost_probability(logits, answers, chances).cpu()
+
+
+class Spread:
+    """The standard deviation of each value of a sample, batch by batch."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.sum = self.squares = torch.zeros(())
+
+    def add(self, x: Tensor) -> None:
+        """Take in samples `[B, ...]`."""
+        x = x.double().cpu()
+        self.samples += len(x)
+        self.sum, self.squares = self.sum + x.sum(dim=0), self.squares + x.square().sum(dim=0)
+
+    def take(self) -> Tensor:
+        """The deviations, of the shape of a sample."""
+        mean = self.sum / self.samples
+        return (self.squares / self.samples - mean.square()).clamp(min=0).sqrt().float()
 
 
 def _answers(bench: Bench, tensors: Tensors, x: Tensor, own_statistics: bool) -> Tensor:
@@ -216,7 +247,8 @@ def _quantiles(entropy: Tensor, answers: Tensor, classes: int) -> Tensor:
     return torch.stack([*own, everything])
 
 
-def _inputs_and_labels(batch: Any) -> tuple[Tensor, Tensor | None]:
+def inputs_and_labels(batch: Any) -> tuple[Tensor, Tensor | None]:
+    """A batch of a source: inputs, and labels where it has them."""
     if isinstance(batch, Tensor):
         return batch, None
     if isinstance(batch, tuple | list) and batch and isinstance(batch[0], Tensor):

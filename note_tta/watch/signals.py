@@ -13,6 +13,8 @@ MOST_EVIDENCE = 1e200
 
 ALIKE = 0.01
 """Two samples that differ by less than this share of their size are copies of each other."""
+STILL = 0.01
+"""A value that varies by less than this share of what it did on the source is dead."""
 
 
 def effective_classes(weights: Tensor) -> float:
@@ -67,6 +69,24 @@ def copies(samples: Tensor) -> float:
     distances = torch.cdist(flat, flat).fill_diagonal_(torch.inf)
     sizes = flat.norm(dim=1) + 1e-6
     return float((distances.amin(dim=1) <= ALIKE * sizes).float().mean())
+
+
+def dead_share(samples: Tensor, spread: Tensor) -> float:
+    """The share of the input that no longer varies: dead rows of a camera, a sensor that is cut off.
+
+    Values that varied more on the source count for more, so a border that is nearly always black counts for little.
+
+    Args:
+        samples: `[N, ...]`, of several classes: one class leaves parts of a picture empty for honest reasons.
+        spread: The standard deviation of each value of a sample on the source.
+
+    Example:
+        >>> dead_share(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([0.5, 0.5]))
+        0.5
+    """
+    flat, expected = samples.flatten(1).float(), spread.flatten().to(samples.device)
+    away = torch.linalg.vector_norm(flat - flat.mean(dim=0), dim=0) / math.sqrt(len(flat))
+    return float(expected[away < STILL * expected].sum() / (expected.sum() + 1e-12))
 
 
 def drift(tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -27,6 +28,10 @@ class Tally:
         unasked: How many of the kept samples have not been put to the source model yet.
         next_look: The sample at which signals are looked at next; 0 before the first look.
         last_look: The sample at which they were looked at last.
+        looks: How many looks there were.
+        close: Whether the stream is looked at closely: it is new, near to an alarm, or learns again after one.
+        strain: How near the stream was to an alarm at the last look, 1 being one.
+        lasting: For how many looks the memory has been too narrow, full of copies, or of dead input.
         paused: Whether the caller has paused the stream.
         alarmed: Whether an alarm was told that has not ended yet.
         drifting: Whether the input was found to be unlike the source's.
@@ -46,8 +51,10 @@ class Tally:
         self.misfit, self.surprise, self.wager = Detector(), Detector(), Wager()
         self.next_look = self.last_look = 0
         self.samples = self.classes = self.pairs = self.unasked = 0
-        self.narrow = self.copied = 0.0
+        self.looks, self.strain = 0, 0.0
+        self.lasting = {"narrow": 0.0, "copies": 0.0, "dead": 0.0}
         self.paused = self.alarmed = self.drifting = False
+        self.close = True
         self.resting_since: int | None = None
         self.woken: int | None = None
         self.target: int | None = None
@@ -79,16 +86,16 @@ class Tally:
         n, classes = logits.shape
         self._grow(classes)
         answers, entropy = logits.argmax(dim=1), entropies(logits).double()
-        age = torch.arange(n - 1, -1, -1, dtype=torch.float64)
-        weights, slow = 0.5 ** (age / window), 0.5 ** (age / (LONGER * window))
-        faded = 0.5 ** (n / window)
-        changed = (answers != torch.cat([torch.tensor([self.last]), answers[:-1]])).double()
+        weights, slow, total, faded = _weights(n, window)
+        changed = answers != torch.cat([torch.tensor([self.last]), answers[:-1]])
+        sums = torch.stack([entropy, (entropy > limit).double(), changed.double()]) @ weights
         self.answers = self.answers * faded + torch.bincount(answers, weights, classes)
         self.long = self.long * faded ** (1 / LONGER) + torch.bincount(answers, slow, classes)
-        self.weight = self.weight * faded + float(weights.sum())
-        self.entropy = self.entropy * faded + float(weights @ entropy)
-        self.beyond = self.beyond * faded + float(weights @ (entropy > limit).double())
-        self.changes = self.changes * faded + float(weights @ changed)
+        self.weight = self.weight * faded + total
+        was = (self.entropy, self.beyond, self.changes)
+        self.entropy, self.beyond, self.changes = (
+            old * faded + new for old, new in zip(was, sums.tolist(), strict=True)
+        )
         self.last = int(answers[-1])
 
     def pair(self, ours: int, theirs: int) -> None:
@@ -106,6 +113,30 @@ class Tally:
         keep = 0.5 ** (1 / HALF_LIFE_IN_PAIRS)
         self.rank += (1 - keep) * (rank - self.rank)
         return self.surprise.add(self.wager.play(rank), patience)
+
+    def last_for(self, trouble: str, looks: float) -> float:
+        """Let a trouble last for so many looks more, or end where that is 0; returns for how many it has lasted."""
+        self.lasting[trouble] = self.lasting[trouble] + looks if looks else 0.0
+        return self.lasting[trouble]
+
+    def refused(self, counters: dict[str, int]) -> dict[str, float]:
+        """Samples since the last look, and the shares of those not learned from and of updates that were undone."""
+        now = {name: counters[name] for name in self.counters}
+        new = {name: now[name] - before for name, before in self.counters.items()}
+        self.counters = now
+        watched, self.last_look = self.samples - self.last_look, self.samples
+        tried = new["updates"] + new["rejected_updates"]
+        return {
+            "watched": watched,
+            "unlearned": round(min(1.0, new["unlearned_samples"] / max(watched, 1)), 4),
+            "undone": round(new["rejected_updates"] / max(tried, 1), 4),
+        }
+
+    def start_over(self) -> None:
+        """Forget what was gathered about a state that has been left."""
+        self.misfit.clear()
+        self.clear_pairs()
+        self.lasting = dict.fromkeys(self.lasting, 0.0)
 
     def clear_pairs(self) -> None:
         """Forget the comparisons with the source model's answers."""
@@ -170,6 +201,14 @@ class Tally:
             self.answers, self.long, self.ours, self.theirs = (
                 torch.zeros(classes, dtype=torch.float64) for _ in range(4)
             )
+
+
+@lru_cache(maxsize=16)
+def _weights(n: int, window: int) -> tuple[Tensor, Tensor, float, float]:
+    """What each of the latest samples weighs in the short window and the long one, their sum, what older ones keep."""
+    age = torch.arange(n - 1, -1, -1, dtype=torch.float64)
+    weights = 0.5 ** (age / window)
+    return weights, 0.5 ** (age / (LONGER * window)), float(weights.sum()), 0.5 ** (n / window)
 
 
 def _wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,43 +11,28 @@ import torch
 from torch import Tensor
 
 from ..memory import FIFO
-from ..methods.backbone import Tensors
 from ..methods.method import Method
-from ..methods.objectives import entropies
 from ..methods.settings import check_count
 from ..methods.wrapper import Wrapper
 from .bench import Bench
+from .compare import best_fit, compare
 from .health import SUSPECT, Estimate, Health, judge
 from .journal import Event, Journal
+from .look import CALM, Trouble, broad, look_at
 from .page import write_page
-from .reference import Known, Reference, Source, learn_reference, lost
-from .signals import copies, drift, effective_classes, rank
+from .reference import Known, Reference, Source, learn_reference
+from .signals import drift, effective_classes
 from .snapshots import Snapshot, Snapshots
 from .tally import Tally
 
 LOG = logging.getLogger("note_tta.watch")
 
 CANARIES = 64
-RECENT, TOGETHER = 8, 4
-"""So many of the samples that are put to the source model are kept, and so many are put to it in one pass."""
-CALM = 0.25
-"""A state this near to an alarm, as a share of it, is still good enough to go back to."""
-
-MARGIN = 0.1
-"""A source that fits better by a factor of 2 to this power is not worth going back to."""
-STAKE = 0.9
-"""How much of the evidence is risked on each sample's misfit."""
-ENOUGH_CLASSES = 10
-"""A stream of so many effective classes, or of all the model has, counts as broad."""
-NARROW = 1.5
-"""A memory of fewer effective classes than this is too narrow to learn from for long."""
-COPIED = 0.5
-"""So large a share of copies in the memory is too large to learn from for long."""
-LONG = 2
-"""A memory that is too narrow, or holds copies, for as many samples as so many looks have is an alarm."""
-ENOUGH_PAIRS = 64
-"""Comparisons with the source model until collapse can be told."""
-
+"""So many source samples are kept."""
+TOGETHER = 8
+"""So many of the samples that are put to the source model are put to it in one pass."""
+MISFITS = 8
+"""So much evidence that the statistics do not fit any more is a reason to look closely."""
 REST = 2
 """Looks that learning rests after an alarm; twice as long after one that comes soon again."""
 LONGEST_REST = 64
@@ -58,7 +42,8 @@ DRIFTED = 0.1
 """How far the mean rank of entropies is from a half while the input counts as drifting; and, where no source is
 known, how many standard deviations a layer's statistics have moved."""
 CLOSER = 4
-"""So many times as often it is looked at a stream that is new, near to an alarm, or learns again after one."""
+"""So many times as often it is looked at a stream that is new, near to an alarm, or learns again after one, and as
+many more of its samples are put to the source model."""
 SHOWN_CLASSES = 32
 """Up to so many classes the history has the share of each."""
 
@@ -67,13 +52,14 @@ class Watch(Wrapper):
     """Watch a method: the same answers until adaptation goes wrong; then it is said, and undone.
 
     Every `sample`-th sample is put to the frozen source model as well, and every `look` samples all signals are
-    looked at, four times as often while there is reason to. What each means and how it was measured is in
+    looked at; both four times as often while there is reason to. What each means and how it was measured is in
     docs/watch.md.
 
     - **Forgetting** (with `source`): samples of the source, kept with the state, lose the probability that the
       source model gave to its answers. Allowed is `tolerance`, and less where what is learned from is narrow.
     - **Collapse**: the answers amount to less than half the classes that the source model's do.
     - **Copies**: half the memory's samples are copies of others for long, as from a camera that hangs.
+    - **Dead input** (with `source`): a tenth of what varied on the source does not vary in the memory for long.
     - **Narrow memory** (without `source`): learning from one class for long.
     - **Misfit**: the source's statistics, or those of a snapshot, fit the stream better than the adapted ones.
 
@@ -125,7 +111,7 @@ class Watch(Wrapper):
         self.tally = self.part("tally", Tally())
         self.journal = self.part("journal", Journal())
         self.ring = self.part("snapshots", Snapshots())
-        self.recent = self.part("recent", FIFO(RECENT))
+        self.recent = self.part("recent", FIFO(TOGETHER))
         reference = (
             None if source is None else learn_reference(self.inner, source, self.bench, CANARIES, tolerance)
         )
@@ -211,8 +197,7 @@ class Watch(Wrapper):
         with self._lock:
             target = next(iter(self.ring.newest_first()), None) if snapshot is None else None
             self.inner.roll_back(snapshot if target is None else target.learned)
-            self.tally.misfit.clear()
-            self.tally.clear_pairs()
+            self.tally.start_over()
             self.tally.counts["rollbacks"] += 1
             name = "a given snapshot" if snapshot is not None else _name(target)
             self._tell("rollback", f"back to {name}, as was asked for", {})
@@ -249,14 +234,16 @@ class Watch(Wrapper):
             x, rows = x[good.to(x.device)], logits[good]
         else:
             rows = logits
-        tally = self.tally
-        asked = list(range(-(tally.samples + 1) % self.sample, len(rows), self.sample))
+        tally, step = self.tally, max(1, self.sample // CLOSER) if self.tally.close else self.sample
+        asked = range(-(tally.samples + 1) % step, len(rows), step)
+        due = tally.samples % self.sample + len(rows) >= self.sample
         tally.wait(rows)
-        if asked:
-            limit = torch.inf if self.reference is None else self.reference.threshold
-            tally.count(limit, self.look)
-            for row in asked:
-                self._keep(x[row], int(rows[row].argmax()))
+        for row in asked:
+            self._keep(x[row], int(rows[row].argmax()))
+        if due:
+            tally.count(torch.inf if self.reference is None else self.reference.threshold, self.look)
+            if tally.unasked >= TOGETHER:
+                self._compare()
             if tally.samples >= (tally.next_look or self._closer):
                 self._look_at_all()
         return logits
@@ -269,73 +256,61 @@ class Watch(Wrapper):
             self.tally.unasked = 0
         self.recent.add(sample, answer)
         self.tally.unasked += 1
-        if self.tally.unasked == TOGETHER:
-            self.tally.unasked = 0
-            self._compare(self.recent.inputs()[-TOGETHER:], self.recent.labels()[-TOGETHER:])
 
-    def _compare(self, x: Tensor, ours: list[int]) -> None:
-        """Put samples to the source model, and to the adapted one where both have statistics to be looked at."""
-        tally, source = self.tally, self.backbone.source
-        patience = self.expected_run / self.sample
-        theirs, fit = self.bench.ask(source, x)
-        learns = tally.resting_since is None and fit is not None
-        now = self.bench.ask(self.inner.tensors, x)[1] if learns else None
-        gaps = None
-        if now is not None and fit is not None:
-            gaps = torch.log2((now + 1e-9) / (fit + 1e-9)).nan_to_num().clamp(-1, 1).tolist()
-        surprise, finite = entropies(theirs).tolist(), torch.isfinite(theirs).all(dim=1).tolist()
-        for row, answer in enumerate(theirs.argmax(dim=1).tolist()):
-            if not finite[row]:
-                continue
-            tally.pair(ours[row], answer)
-            if self.reference is not None:
-                place = rank(surprise[row], self.reference.quantiles(answer))
-                if tally.bet(place, patience) and not tally.drifting:
-                    self._drift(begins=True)
-            if gaps is not None and tally.misfit.add(
-                1 + STAKE * (gaps[row] - MARGIN) / (1 + MARGIN), patience
-            ):
-                self._return(gaps[row])
-                gaps = None  # the others were asked of what has just been left
+    def _compare(self) -> None:
+        """Put the samples that were kept to the source model; return to what fits them where it fits better."""
+        tally = self.tally
+        tally.unasked = 0
+        found = compare(
+            self.recent.inputs(),
+            self.recent.labels(),
+            self.inner.tensors if tally.resting_since is None else None,
+            bench=self.bench,
+            tally=tally,
+            reference=self.reference,
+            patience=self.expected_run * CLOSER / self.sample,
+        )
+        if found.drifts and not tally.drifting:
+            self._drift(begins=True)
+        if found.worse_by is not None:
+            self._return(found.worse_by)
+        elif tally.misfit.sum >= MISFITS and not tally.close:
+            tally.close, tally.next_look = True, min(tally.next_look, tally.samples + self._closer)
 
-    def _return(self, gap: float) -> None:
+    def _return(self, worse_by: float) -> None:
         """Go back to what fits the latest samples best: a snapshot or the source."""
-        x = self.recent.inputs()
-        best, found = None, self._misfit(self.backbone.source, x)
-        for snapshot in self.ring.newest_first():
-            far = self._misfit(snapshot.learned["model"], x)
-            if far < found:
-                best, found = snapshot, far
+        best, found = best_fit(self.recent.inputs(), self.ring.newest_first(), self.bench)
         self.tally.misfit.clear()
         if self.rollback:
             self.inner.roll_back(None if best is None else best.learned)
             self.tally.counts["returns"] += 1
             cause = f"the statistics of {_name(best)} fit the stream better than the adapted ones"
-            self._tell("return", cause, {"misfit": round(found, 4), "worse_by": round(2**gap, 2)})
-
-    def _misfit(self, tensors: Tensors, x: Tensor) -> float:
-        far = self.bench.ask(tensors, x)[1]
-        return 0.0 if far is None else float(far.mean())
+            self._tell("return", cause, {"misfit": round(found, 4), "worse_by": round(worse_by, 2)})
 
     def _look_at_all(self) -> None:
         tally = self.tally
-        signals, troubles = self._signals()
-        strain, trouble = max(troubles, default=(0.0, ""))
-        signals["strain"], tally.trouble = round(max(0.0, strain), 3), trouble
+        signals, troubles = look_at(
+            self.inner, tally, self.reference, self.bench, tolerance=self.tolerance, look=self.look
+        )
+        worst = max(troubles, default=Trouble(0.0, "", ""))
+        tally.strain, tally.trouble = max(0.0, worst.strain), worst.words
+        tally.looks += 1
+        signals["strain"] = round(tally.strain, 3)
         layers = drift(self.inner.tensors, self.backbone.source)
         self._end_of_drift(layers)
         self.journal.note(signals | {f"layer:{name}": far for name, far in layers.items()} | self._shares())
         if tally.resting_since is not None:
             self._wake()
-        elif strain < 1:
+        elif tally.strain < 1:
             tally.alarmed = False
-            if strain <= CALM:
+            if tally.strain <= CALM:
                 self.ring.add(tally.samples, self.inner.snapshot(), self.snapshots)
         elif not tally.alarmed:
-            self._alarm(trouble, signals)
+            self._alarm(worst.words, signals)
         fresh = tally.samples < self.look or self._woken_within(SOON)
-        closely = tally.resting_since is None and (fresh or strain >= SUSPECT)
-        tally.next_look = tally.samples + (self._closer if closely else self.look)
+        doubted = tally.strain >= SUSPECT or tally.misfit.sum >= MISFITS
+        tally.close = tally.resting_since is None and (fresh or doubted)
+        tally.next_look = tally.samples + (self._closer if tally.close else self.look)
 
     @property
     def _closer(self) -> int:
@@ -350,77 +325,6 @@ class Watch(Wrapper):
             return {}
         shares = self.tally.answers / self.tally.answers.sum().clamp(min=1e-9)
         return {f"class:{label}": round(share, 4) for label, share in enumerate(shares.tolist())}
-
-    def _signals(self) -> tuple[dict[str, float], list[tuple[float, str]]]:
-        """Every signal by name, and for each trouble how near it is to an alarm, 1 being one, and what to say.
-
-        What is learned from is as varied as the memory and the answers over a long time are: the geometric mean
-        of both. The labels in the memory are predicted, so they alone look varied where a model is merely often
-        wrong; the answers alone look narrow on a stream that is sorted by class.
-        """
-        tally = self.tally
-        memory: Any = getattr(self.inner, "memory", None)
-        held = memory is not None and len(memory) > 0
-        weights = torch.bincount(torch.tensor(memory.labels() if held else [], dtype=torch.long))
-        told = effective_classes(tally.long)
-        signals = {
-            "samples": float(tally.samples),
-            "classes": math.sqrt(effective_classes(weights) * told) if held else told,
-            **tally.signals(),
-            **self._refused(),
-        }
-        troubles: list[tuple[float, str]] = []
-        if self.reference is not None:
-            error = tally.error()
-            signals |= {"error": error.value, "error_low": error.low, "error_high": error.high}
-        if self.reference is not None and self.backbone.source:
-            troubles.append(self._forgetting(self.reference, signals))
-        if held and tally.resting_since is None:
-            signals["copies"] = copies(memory.inputs())
-            troubles += self._poor_memory(signals)
-        ours, theirs = effective_classes(tally.ours), effective_classes(tally.theirs)
-        signals["classes_of_source"] = theirs
-        if tally.pairs >= ENOUGH_PAIRS:
-            words = (
-                f"the answers amount to {ours:.1f} classes where the source model's amount to {theirs:.1f}"
-            )
-            troubles.append((theirs / max(ours, 1e-9) - 1, words))
-        return signals, troubles
-
-    def _forgetting(self, reference: Reference, signals: dict[str, float]) -> tuple[float, str]:
-        each = lost(reference, self.bench, self.inner.tensors)
-        mean = float(each.mean())
-        broad = min(self.tally.classes, ENOUGH_CLASSES)
-        allowed = self.tolerance * min(1.0, max(signals["classes"] / broad, 1 / ENOUGH_CLASSES))
-        signals |= {"forgetting": round(mean, 4), "allowed": round(allowed, 4)}
-        return mean / allowed, (
-            f"source samples have lost {100 * mean:.1f} points of their probability; {100 * allowed:.1f} are "
-            f"allowed while the model learns from {signals['classes']:.1f} classes"
-        )
-
-    def _poor_memory(self, signals: dict[str, float]) -> list[tuple[float, str]]:
-        tally = self.tally
-        least = min(NARROW, 0.6 * tally.classes) if self.reference is None else 0.0
-        looks = signals["watched"] / self.look
-        tally.narrow = tally.narrow + looks if signals["classes"] < least else 0.0
-        tally.copied = tally.copied + looks if signals["copies"] > COPIED else 0.0
-        narrow = f"the memory has held {signals['classes']:.1f} classes for long"
-        copied = f"{100 * signals['copies']:.0f} % of the memory's samples are copies of others"
-        return [(tally.narrow / LONG, narrow), (tally.copied / LONG, copied)]
-
-    def _refused(self) -> dict[str, float]:
-        """Samples since the last look, and the shares of those not learned from and of updates that were undone."""
-        tally = self.tally
-        now = {name: self.counters[name] for name in tally.counters}
-        new = {name: now[name] - before for name, before in tally.counters.items()}
-        tally.counters = now
-        watched, tally.last_look = tally.samples - tally.last_look, tally.samples
-        tried = new["updates"] + new["rejected_updates"]
-        return {
-            "watched": watched,
-            "unlearned": round(min(1.0, new["unlearned_samples"] / max(watched, 1)), 4),
-            "undone": round(new["rejected_updates"] / max(tried, 1), 4),
-        }
 
     def _alarm(self, cause: str, signals: dict[str, float]) -> None:
         tally = self.tally
@@ -437,9 +341,7 @@ class Watch(Wrapper):
         tally.target = None if target is None else target.samples
         tally.rest = min(2 * tally.rest, LONGEST_REST) if soon else REST
         tally.resting_since = tally.samples
-        tally.narrow = tally.copied = 0.0
-        tally.misfit.clear()
-        tally.clear_pairs()
+        tally.start_over()
         tally.counts["rollbacks"] += 1
         super().pause()
         self._tell("rollback", f"back to {_name(target)}; learning rests", {"rest": tally.rest * self.look})
@@ -449,7 +351,7 @@ class Watch(Wrapper):
         tally = self.tally
         assert tally.resting_since is not None
         rested, rest = tally.samples - tally.resting_since, tally.rest * self.look
-        quiet = effective_classes(tally.answers) >= min(tally.classes, ENOUGH_CLASSES) / 2
+        quiet = effective_classes(tally.answers) >= broad(tally.classes) / 2
         if rested >= rest and (quiet or rested >= SOON * rest):
             tally.resting_since, tally.woken, tally.alarmed = None, tally.samples, False
             tally.counts["resting_samples"] += rested

@@ -1,0 +1,140 @@
+"""One look at a stream: every signal, and how near each kind of trouble is to an alarm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+
+from ..methods.method import Method
+from .bench import Bench
+from .reference import Reference, lost
+from .signals import copies, dead_share, effective_classes
+from .tally import Tally
+
+CALM = 0.25
+"""A state this near to an alarm, as a share of it, is good enough to go back to."""
+PARTS = 4
+"""While all is calm, each look asks one in so many of the kept source samples, all of them in turn."""
+ENOUGH_CLASSES = 10
+"""A stream of so many effective classes, or of all the model has, counts as broad."""
+NARROW = 1.5
+"""A memory of fewer effective classes than this is too narrow to learn from for long."""
+COPIED = 0.5
+"""So large a share of copies in the memory is too large to learn from for long."""
+DEAD = 0.1
+"""So large a share of the input that no longer varies is too large to learn from for long."""
+LONG = 2
+"""A memory that is too narrow, or holds copies or dead input, for as many samples as so many looks have is an alarm."""
+ENOUGH_PAIRS = 64
+"""Comparisons with the source model until collapse can be told."""
+
+
+class Trouble(NamedTuple):
+    """A kind of trouble.
+
+    Attributes:
+        strain: How near it is to an alarm, 1 being one.
+        name: "forgetting", "collapse", "copies", "dead" or "narrow".
+        words: What to say.
+    """
+
+    strain: float
+    name: str
+    words: str
+
+
+def look_at(
+    method: Method, tally: Tally, reference: Reference | None, bench: Bench, *, tolerance: float, look: int
+) -> tuple[dict[str, float], list[Trouble]]:
+    """Every signal by name, and every trouble that could be looked for.
+
+    What is learned from is as varied as the memory and the answers over a long time are: the geometric mean
+    of both. The labels in the memory are predicted, so they alone look varied where a model is merely often
+    wrong; the answers alone look narrow on a stream that is sorted by class.
+
+    Args:
+        method: The innermost method.
+        tally: What was counted; how long troubles last is counted here.
+        reference: What is known of the source.
+        bench: Answers with tensors that it is lent.
+        tolerance: How much of their probability source samples may lose.
+        look: Samples between two looks.
+    """
+    memory: Any = getattr(method, "memory", None)
+    held = memory is not None and len(memory) > 0
+    told = effective_classes(tally.long)
+    weights = torch.bincount(torch.tensor(memory.labels() if held else [], dtype=torch.long))
+    signals = {
+        "samples": float(tally.samples),
+        "classes": math.sqrt(effective_classes(weights) * told) if held else told,
+        **tally.signals(),
+        **tally.refused(method.counters),
+    }
+    troubles = []
+    if reference is not None:
+        error = tally.error()
+        signals |= {"error": error.value, "error_low": error.low, "error_high": error.high}
+        if method.backbone.source:
+            troubles.append(_forgetting(method, tally, reference, bench, tolerance, signals))
+    if held and tally.resting_since is None:
+        troubles += _poor_memory(memory, tally, reference, look, signals)
+    ours, theirs = effective_classes(tally.ours), effective_classes(tally.theirs)
+    signals["classes_of_source"] = theirs
+    if tally.pairs >= ENOUGH_PAIRS:
+        words = f"the answers amount to {ours:.1f} classes where the source model's amount to {theirs:.1f}"
+        troubles.append(Trouble(theirs / max(ours, 1e-9) - 1, "collapse", words))
+    levels = {} if reference is None else reference.levels
+    return signals, [each._replace(strain=each.strain / levels.get(each.name, 1.0)) for each in troubles]
+
+
+def _forgetting(
+    method: Method,
+    tally: Tally,
+    reference: Reference,
+    bench: Bench,
+    tolerance: float,
+    signals: dict[str, float],
+) -> Trouble:
+    """Source samples that lose the probability that the source model gave to its answers."""
+    allowed = tolerance * min(1.0, max(signals["classes"] / broad(tally.classes), 1 / ENOUGH_CLASSES))
+    mean = math.inf
+    if tally.strain <= CALM and not reference.own_statistics:
+        some = slice(tally.looks % PARTS, None, PARTS)
+        mean = float(lost(reference, bench, method.tensors, some).mean())
+    if not mean <= CALM * allowed:
+        mean = float(lost(reference, bench, method.tensors).mean())
+    signals |= {"forgetting": round(mean, 4), "allowed": round(allowed, 4)}
+    words = (
+        f"source samples have lost {100 * mean:.1f} points of their probability; {100 * allowed:.1f} are "
+        f"allowed while the model learns from {signals['classes']:.1f} classes"
+    )
+    return Trouble(mean / allowed, "forgetting", words)
+
+
+def _poor_memory(
+    memory: Any, tally: Tally, reference: Reference | None, look: int, signals: dict[str, float]
+) -> list[Trouble]:
+    """A memory that nothing good is learned from, if that lasts."""
+    looks, samples = signals["watched"] / look, memory.inputs()
+    signals["copies"] = copies(samples)
+    copied = tally.last_for("copies", looks if signals["copies"] > COPIED else 0)
+    words = f"{100 * signals['copies']:.0f} % of the memory's samples are copies of others"
+    troubles = [Trouble(copied / LONG, "copies", words)]
+    if reference is None:
+        least = min(NARROW, 0.6 * tally.classes)
+        narrow = tally.last_for("narrow", looks if signals["classes"] < least else 0)
+        words = f"the memory has held {signals['classes']:.1f} classes for long"
+        troubles.append(Trouble(narrow / LONG, "narrow", words))
+    elif reference.spread.shape == samples.shape[1:]:
+        signals["dead"] = round(dead_share(samples, reference.spread), 4)
+        dead = tally.last_for("dead", looks if signals["dead"] > DEAD else 0)
+        words = f"{100 * signals['dead']:.0f} % of what varied on the source does not vary in the memory"
+        troubles.append(Trouble(dead / LONG, "dead", words))
+    return troubles
+
+
+def broad(classes: int) -> int:
+    """How many effective classes a broad stream has."""
+    return min(classes, ENOUGH_CLASSES)
