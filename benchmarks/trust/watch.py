@@ -8,12 +8,12 @@ Each part writes its figures into results/benchmarks/watch.json as it goes and l
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,19 @@ from torch import Tensor, nn
 
 import note_tta as tta
 from note_tta.models import build_model
-from note_tta.provenance import provenance
 
 from .common import BATCH, TREE, source_model
-from .watch_streams import ATTACKS, DOMAINS, Pool, correlated, drifting, pool, source_batches
+from .figures import read, write
+from .watch_cases import COLLAPSES
+from .watch_published import estimates, published
+from .watch_streams import ATTACKS, Pool, at_size, correlated, drifting, pool, small_model, source_batches
 
 PATH = TREE / "results" / "benchmarks" / "watch.json"
 CLEAN_AFTER = 1000
 """Clean samples after an attack, before the error is measured."""
+STREAM = 50_000
+"""Samples of one honest stream; then another one begins."""
+HONEST = ("samples", "wrong", "streams", "alarms", "returns", "resting_samples")
 WINDOW = 512
 """Samples over which the error is taken while a method collapses."""
 TURN, TURNS = 1024, 3
@@ -44,7 +49,10 @@ def main() -> int:
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
     parser.add_argument("--samples", type=int, default=10_000, help="of each attack")
     parser.add_argument("--attacks", nargs="+", default=list(ATTACKS))
-    parser.add_argument("--honest", type=int, default=100_000, help="samples of each honest stream")
+    parser.add_argument("--cases", nargs="+", help="collapses or corruptions; all of them by default")
+    parser.add_argument(
+        "--honest", type=int, nargs=2, default=[50_000, 450_000], help="samples of each, at 32x32 and at 8x8"
+    )
     parser.add_argument("--out", type=Path, default=PATH)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -75,63 +83,53 @@ def attacks(arguments: argparse.Namespace) -> None:
 
 
 def honest(arguments: argparse.Namespace) -> None:
-    """False alarms on clean and on honestly drifting correlated streams, and the error with and without them."""
-    streams = {
-        "like the source": lambda: correlated("test", arguments.honest, 1000),
-        "drifting": lambda: drifting(arguments.honest, 2000),
-    }
-    for name, stream in streams.items():
-        watch, wrong, seen = watched(), 0, 0
-        for x, y in stream():
-            bad = int((watch(x).argmax(1) != y).sum())
-            wrong, seen = wrong + bad, seen + len(y)
-            if seen % 10_000 < len(y) or seen >= arguments.honest:
-                row = {"samples": seen, "error": round(100 * wrong / seen, 3)}
-                row |= {key: watch.tally.counts[key] for key in ("alarms", "returns", "resting_samples")}
-                row["causes"] = [str(event) for event in watch.alarms][-5:]
+    """False alarms on clean and on honestly drifting correlated streams; goes on where it stopped."""
+    for title, size, source in (("digits", 32, source_model("iabn")), ("digits of 8x8", 8, small_model())):
+        first = tta.Watch(tta.NOTE(source), source=at_size(source_batches(), size))
+        first.calibrate(at_size(source_batches(), size))
+        for kind, stream in (("like the source", partial(correlated, "test")), ("drifting", drifting)):
+            name = f"{title}, {kind}"
+            row = read(arguments.out, "honest").get(name) or dict.fromkeys(HONEST, 0)
+            row["levels"] = {key: round(value, 3) for key, value in first.reference.levels.items()}
+            while row["samples"] < arguments.honest[size == 8]:
+                watch = first.fork()
+                samples = min(STREAM, arguments.honest[size == 8] - row["samples"])
+                for x, y in at_size(stream(samples, 1000 + 100 * row["streams"]), size):
+                    row["wrong"] += int((watch(x).argmax(1) != y).sum())
+                    row["samples"] += len(y)
+                row["streams"] += 1
+                row |= {
+                    key: row[key] + watch.tally.counts[key]
+                    for key in ("alarms", "returns", "resting_samples")
+                }
+                row["error"] = round(100 * row["wrong"] / row["samples"], 3)
+                row["causes"] = [*row.get("causes", []), *map(str, watch.alarms)]
                 write(arguments.out, ("honest", name), row)
-
-
-def estimates(arguments: argparse.Namespace) -> None:
-    """The estimate of the error beside the truth, at the end of honest streams."""
-    for domain in DOMAINS:
-        for title, make in (("NOTE", note), ("Source", lambda: tta.Source(source_model("iabn")))):
-            watch = tta.Watch(make(), source=source_batches())
-            wrong = [(watch(x).argmax(1) != y) for x, y in correlated(domain, 2400, 3000)]
-            truth = 100 * float(torch.cat(wrong)[-watch.look :].float().mean())
-            guess = watch.health.error
-            row = {"truth": round(truth, 2), "estimate": guess.value, "low": guess.low, "high": guess.high}
-            row["constant"] = round(watch.reference.error, 2)
-            write(arguments.out, ("estimates", f"{title}, {domain}"), row)
 
 
 def collapses(arguments: argparse.Namespace) -> None:
     """When the collapse of a method is called, beside its error until then."""
-    cases: dict[str, tuple[Make, Callable[[], Iterable[Pool]]]] = {
-        "TENT, correlated": (lambda: tta.TENT(source_model("bn")), lambda: correlated("style", 6000, 50)),
-        "TENT at ten times its rate, shuffled": (
-            lambda: tta.TENT(source_model("bn"), lr=0.01),
-            lambda: shuffled("style", 6000),
-        ),
-        "RoTTA, recurring": (lambda: tta.RoTTA(source_model("bn")), lambda: drifting(12_000, 60, 2000)),
-    }
-    for name, (make, stream) in cases.items():
-        watch = tta.Watch(make(), source=source_batches(), rollback=False)
-        source = tta.Source(source_model("bn"))
+    for name, (make, source, stream) in COLLAPSES.items():
+        if arguments.cases and name not in arguments.cases:
+            continue
+        watch = tta.Watch(make(), source=source(), rollback=False)
+        alone = tta.Source(watch.inner.backbone.module)
         wrong, lost = [], []
         for x, y in stream():
             wrong.append(watch(x).argmax(1) != y)
-            lost.append(source(x).argmax(1) != y)
-        errors = [round(100 * float(part.float().mean()), 1) for part in torch.cat(wrong).split(WINDOW)]
+            lost.append(alone(x).argmax(1) != y)
+        ours, theirs = (torch.cat(each).float().split(WINDOW) for each in (wrong, lost))
+        errors = [round(100 * float(part.mean()), 1) for part in ours]
+        frozen = [round(100 * float(part.mean()), 1) for part in theirs]
+        doubled = next((n for n, error in enumerate(errors) if error > 2 * max(errors[0], 1.0)), None)
         row = {
             "window": WINDOW,
             "errors": errors,
-            "error_of_source": round(100 * float(torch.cat(lost).float().mean()), 1),
+            "errors_of_source": frozen,
             "first_alarm": next((event.samples for event in watch.alarms), None),
             "cause": watch.alarms[0].cause if watch.alarms else "",
+            "doubled_at": None if doubled is None else (doubled + 1) * WINDOW,
         }
-        doubled = next((n for n, error in enumerate(errors) if error > 2 * max(errors[0], 1.0)), None)
-        row["doubled_at"] = None if doubled is None else (doubled + 1) * WINDOW
         write(arguments.out, ("collapses", name), row)
 
 
@@ -140,7 +138,10 @@ def cost(arguments: argparse.Namespace) -> None:
     torch.manual_seed(0)
     digits = source_model("iabn"), pool("test")[0][:TURN]
     resnet = build_model("resnet20", 10, norm="iabn").eval(), torch.rand(TURN, 3, 32, 32)
-    for name, (model, x), sizes in (("digits network", digits, (BATCH, 1)), ("ResNet-20", resnet, (BATCH, 1))):
+    for name, (model, x), sizes in (
+        ("digits network", digits, (BATCH, 1)),
+        ("ResNet-20", resnet, (BATCH, 1)),
+    ):
         for size in sizes:
             watch = tta.Watch(tta.NOTE(model), source=[x[:128]], tolerance=0.99, rollback=False, look=TURN)
             both = [tta.NOTE(model), watch]
@@ -162,16 +163,16 @@ def note() -> tta.NOTE:
     return tta.NOTE(source_model("iabn"))
 
 
+@cache
+def _calibrated() -> Any:
+    watch = tta.Watch(note(), source=source_batches())
+    watch.calibrate(source_batches())
+    return watch
+
+
 def watched() -> Any:
-    """The same, watched, with 1,200 labelled source samples."""
-    return tta.Watch(note(), source=source_batches())
-
-
-def shuffled(domain: str, samples: int) -> Iterable[Pool]:
-    """Batches of a domain without any order."""
-    x, y = pool(domain)
-    chosen = torch.randint(len(y), (samples,), generator=torch.Generator().manual_seed(9))
-    return zip(x[chosen].split(BATCH), y[chosen].split(BATCH), strict=True)
+    """The same, watched, with 1,200 labelled source samples, and calibrated on them."""
+    return _calibrated().fork()
 
 
 def after(method: Any) -> dict[str, float]:
@@ -190,24 +191,12 @@ def error(method: Callable[[Tensor], Tensor] | nn.Module, samples: Pool) -> floa
     return round(100 * float((answers != y).float().mean()), 2)
 
 
-def write(path: Path, where: tuple[str, ...], figures: dict[str, Any]) -> None:
-    """Put figures into the file, beside what is there."""
-    content = json.loads(path.read_text()) if path.is_file() else {}
-    place = content
-    for key in where[:-1]:
-        place = place.setdefault(key, {})
-    place[where[-1]] = {**place.get(where[-1], {}), **figures}
-    content["provenance"] = provenance()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(*where, json.dumps(figures, ensure_ascii=False), file=sys.stderr, flush=True)
-
-
 PARTS = {
     "estimates": estimates,
     "attacks": attacks,
     "collapses": collapses,
     "honest": honest,
+    "published": published,
     "cost": cost,
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 
 import torch
@@ -15,6 +15,7 @@ import note_tta as tta
 from note_tta import streams
 from note_tta.data import open_dataset
 from note_tta.methods.norm import batch_norms
+from note_tta.models import build_model
 
 from .common import BATCH, source_model
 
@@ -23,6 +24,7 @@ HALF = 1200
 DOMAINS = ("test", "contrast", "brightness", "style")
 SHAPE = (1, 32, 32)
 CRAFTED = 256
+SMALL_EPOCHS = 15
 STEPS = 40
 """Gradient steps on each crafted sample."""
 AHEAD = 30
@@ -43,6 +45,30 @@ def source_batches() -> list[Pool]:
     """What the watch is given as `source=`: 1,200 labelled samples that the model was not trained on."""
     x, y = pool("test", source=True)
     return list(zip(x.split(BATCH), y.split(BATCH), strict=True))
+
+
+def at_size(batches: Iterable[Pool], size: int) -> list[Pool] | Iterator[Pool]:
+    """The same batches with pictures of another size; a list stays a list."""
+    smaller = ((F.adaptive_avg_pool2d(x, size), y) for x, y in batches)
+    return list(smaller) if isinstance(batches, list) else smaller
+
+
+@cache
+def small_model() -> nn.Module:
+    """A `digits_cnn` of width 8 for digits of 8x8, trained in some seconds: a million samples of them take minutes."""
+    data = open_dataset("digits").domain("train")
+    x, y = F.adaptive_avg_pool2d(data.inputs(torch.arange(len(data))), 8), data.labels
+    torch.manual_seed(0)
+    model = build_model("digits_cnn", 10, norm="iabn", width=8).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    steps = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, SMALL_EPOCHS)
+    for _ in range(SMALL_EPOCHS):
+        for part in torch.randperm(len(y)).split(BATCH):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[part]), y[part]).backward()
+            optimizer.step()
+        steps.step()
+    return model.eval()
 
 
 def correlated(domain: str, samples: int, seed: int) -> Iterator[Pool]:

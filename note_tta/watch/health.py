@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from .estimate import Estimate
+from .journal import Journal
+from .tally import Tally
 
 LEARNING_LOOKS = 4
 """So many looks a stream counts as new."""
 SUSPECT = 0.5
 """So near to an alarm, as a share of it, or with so many samples refused, a stream is suspect."""
-
-
-class Estimate(NamedTuple):
-    """The error in percent, estimated without labels, and an interval of 95 % for what sampling alone explains."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.1f} % ({self.low:.1f} to {self.high:.1f})"
 
 
 @dataclass(frozen=True)
@@ -78,3 +70,30 @@ def judge(
     if drifting:
         return "drifting", ("the input is not like the source's", differ)
     return "learning" if looks < LEARNING_LOOKS else "steady", (differ,)
+
+
+def tell_health(tally: Tally, journal: Journal, *, look: int, first_look: int) -> Health:
+    """How a stream is doing, by what was counted and by the last look.
+
+    Args:
+        tally: What was counted.
+        journal: The looks and events.
+        look: Samples between two looks.
+        first_look: The sample of the first look.
+    """
+    signals, resting = journal.latest(), tally.resting_since is not None
+    if not signals:
+        reason = f"{tally.samples:,} samples so far, the first look is at {first_look:,}"
+        return Health("learning", (reason,), tally.samples, None, {})
+    state, reasons = judge(
+        signals,
+        alarm=journal.last("alarm").cause if resting else "",
+        trouble=tally.trouble,
+        resting=resting,
+        drifting=tally.drifting,
+        looks=tally.samples / look,
+    )
+    ends = ("error", "error_low", "error_high")
+    error = Estimate(*(signals[end] for end in ends)) if "error" in signals else None
+    shown = {name: value for name, value in signals.items() if ":" not in name}
+    return Health(state, reasons, tally.samples, error, shown)

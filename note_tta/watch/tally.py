@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import Any
 
@@ -10,12 +9,17 @@ import torch
 from torch import Tensor
 
 from ..methods.objectives import entropies
-from .health import Estimate
+from .estimate import Estimate, wilson
 from .signals import Detector, Wager
 
 HALF_LIFE_IN_PAIRS = 64
 LONGER = 4
 """The long window over the answers is so many times the short one."""
+DRIFTED = 0.1
+"""How far the mean rank of entropies is from a half while the input counts as drifting; and, where no source is
+known, how many standard deviations a layer's statistics have moved."""
+SHOWN_CLASSES = 32
+"""Up to so many classes the history has the share of each."""
 
 
 class Tally:
@@ -114,6 +118,24 @@ class Tally:
         self.rank += (1 - keep) * (rank - self.rank)
         return self.surprise.add(self.wager.play(rank), patience)
 
+    def drifts(self, moved: float | None) -> bool:
+        """Whether the input still drifts.
+
+        Args:
+            moved: Where no source is known, how far the statistics have moved: they decide. None: a bet has begun the
+                drift, and it ends when ranks are even again.
+        """
+        if moved is not None:
+            return moved > DRIFTED
+        return self.drifting and abs(self.rank - 0.5) >= DRIFTED
+
+    def shares(self) -> dict[str, float]:
+        """The share of each class among the latest answers, unless there are too many classes to show."""
+        if self.classes > SHOWN_CLASSES:
+            return {}
+        shares = self.answers / self.answers.sum().clamp(min=1e-9)
+        return {f"class:{label}": round(share, 4) for label, share in enumerate(shares.tolist())}
+
     def last_for(self, trouble: str, looks: float) -> float:
         """Let a trouble last for so many looks more, or end where that is 0; returns for how many it has lasted."""
         self.lasting[trouble] = self.lasting[trouble] + looks if looks else 0.0
@@ -163,7 +185,7 @@ class Tally:
         On a correlated stream the samples of a run are not independent: the interval counts runs.
         """
         share = self.beyond / max(self.weight, 1e-9)
-        return Estimate(*(round(100 * end, 2) for end in (share, *_wilson(share, self.changes))))
+        return Estimate(*(round(100 * end, 2) for end in (share, *wilson(share, self.changes))))
 
     def state_dict(self) -> dict[str, Any]:
         """Every count."""
@@ -209,11 +231,3 @@ def _weights(n: int, window: int) -> tuple[Tensor, Tensor, float, float]:
     age = torch.arange(n - 1, -1, -1, dtype=torch.float64)
     weights = 0.5 ** (age / window)
     return weights, 0.5 ** (age / (LONGER * window)), float(weights.sum()), 0.5 ** (n / window)
-
-
-def _wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
-    """The interval of a share that was seen over so many independent draws."""
-    count = max(count, 1.0)
-    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    return max(0.0, middle - half), min(1.0, middle + half)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,16 @@ from torch import Tensor
 
 from ..memory import FIFO
 from ..methods.method import Method
-from ..methods.settings import check_count
 from ..methods.wrapper import Wrapper
 from .bench import Bench
+from .calibration import calibrated
 from .compare import best_fit, compare
-from .health import SUSPECT, Estimate, Health, judge
+from .health import SUSPECT, Health, tell_health
 from .journal import Event, Journal
 from .look import CALM, Trouble, broad, look_at
 from .page import write_page
 from .reference import Known, Reference, Source, learn_reference
+from .settings import CHECKED, check
 from .signals import drift, effective_classes
 from .snapshots import Snapshot, Snapshots
 from .tally import Tally
@@ -38,14 +40,9 @@ REST = 2
 LONGEST_REST = 64
 SOON = 8
 """An alarm within so many times the rest comes soon again; after so many times itself a rest ends in any case."""
-DRIFTED = 0.1
-"""How far the mean rank of entropies is from a half while the input counts as drifting; and, where no source is
-known, how many standard deviations a layer's statistics have moved."""
 CLOSER = 4
 """So many times as often it is looked at a stream that is new, near to an alarm, or learns again after one, and as
 many more of its samples are put to the source model."""
-SHOWN_CLASSES = 32
-"""Up to so many classes the history has the share of each."""
 
 
 class Watch(Wrapper):
@@ -71,7 +68,7 @@ class Watch(Wrapper):
         method: Any method.
         source: Batches of source inputs, held out from training if possible, alone or with labels; or a file that
             `watch.reference.save` wrote.
-        expected_run: Samples between two false alarms.
+        expected_run: Samples between two false alarms on streams like the source's: `calibrate` sees to it.
         tolerance: How much of their probability source samples may lose while what is learned from is varied.
         look: Samples between two looks; a multiple of `sample`.
         sample: One sample in so many is put to the source model too.
@@ -104,7 +101,7 @@ class Watch(Wrapper):
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         super().__init__(method)
-        _check(expected_run, tolerance, look, sample, snapshots)
+        check(expected_run, tolerance, look, sample, snapshots)
         self.expected_run, self.tolerance, self.look, self.sample = expected_run, tolerance, look, sample
         self.snapshots, self.rollback, self.on_event = snapshots, rollback, on_event
         self._bench: Bench | None = None
@@ -121,26 +118,7 @@ class Watch(Wrapper):
     def health(self) -> Health:
         """How the stream is doing, as a small value that prints as a sentence."""
         with self._lock:
-            tally, signals = self.tally, self.journal.latest()
-            if not signals:
-                reason = f"{tally.samples:,} samples so far, the first look is at {self._closer:,}"
-                return Health("learning", (reason,), tally.samples, None, {})
-            alarm = self.journal.last("alarm").cause if tally.resting_since is not None else ""
-            state, reasons = judge(
-                signals,
-                alarm=alarm,
-                trouble=tally.trouble,
-                resting=tally.resting_since is not None,
-                drifting=tally.drifting,
-                looks=tally.samples / self.look,
-            )
-            error = (
-                Estimate(*(signals[end] for end in ("error", "error_low", "error_high")))
-                if "error" in signals
-                else None
-            )
-            shown = {name: value for name, value in signals.items() if ":" not in name}
-            return Health(state, reasons, tally.samples, error, shown)
+            return tell_health(self.tally, self.journal, look=self.look, first_look=self._closer)
 
     @property
     def events(self) -> list[Event]:
@@ -202,6 +180,36 @@ class Watch(Wrapper):
             name = "a given snapshot" if snapshot is not None else _name(target)
             self._tell("rollback", f"back to {name}, as was asked for", {})
 
+    def calibrate(self, source: Iterable[Any], samples: int = 8192) -> dict[str, float]:
+        """Measure the limits of alarms on streams of the source itself, so that `expected_run` holds on them.
+
+        Class runs of mean length 1, 16, 64 and 256 are drawn from the source and put to a twin of this watch. A limit
+        under which too many of its looks fall is raised; none is lowered, for adapting to another domain is no
+        trouble. It takes as long as answering and learning from so many samples, and is saved with the
+        state and with `watch.reference.save`.
+
+        Args:
+            source: As at construction, but no file.
+            samples: Of all these streams together.
+
+        Returns:
+            The limit of each trouble as a multiple of its default.
+
+        Raises:
+            ValueError: The watch was made without `source`.
+        """
+        with self._lock:
+            if self.reference is None:
+                raise ValueError("calibrate needs a watch that knows its source: Watch(method, source=...)")
+            self._know(replace(self.reference, levels={}))
+            levels = calibrated(self, source, samples)
+            self._know(replace(self.reference, levels=levels))
+            return levels
+
+    def _know(self, reference: Reference) -> None:
+        self._known.reference = reference
+        self.part("reference", self._known)
+
     def report(self, path: str | Path) -> Path:
         """Write one self-contained page: health, signals, answers and drift over time, the memory, events.
 
@@ -218,9 +226,9 @@ class Watch(Wrapper):
         """Go on from a saved state; see `Method`. What it knows of the source comes with it."""
         settings = state.get("settings") if isinstance(state, dict) else None
         if isinstance(settings, dict):
-            given = {name: settings.get(name, getattr(self, name)) for name in _CHECKED}
+            given = {name: settings.get(name, getattr(self, name)) for name in CHECKED}
             try:
-                _check(**given)
+                check(**given)
             except TypeError as error:
                 raise ValueError(f"not a state of Watch: {error}") from error
         super().load_state_dict(state)
@@ -296,9 +304,10 @@ class Watch(Wrapper):
         tally.strain, tally.trouble = max(0.0, worst.strain), worst.words
         tally.looks += 1
         signals["strain"] = round(tally.strain, 3)
+        signals |= {f"strain:{each.name}": round(max(0.0, each.strain), 4) for each in troubles}
         layers = drift(self.inner.tensors, self.backbone.source)
-        self._end_of_drift(layers)
-        self.journal.note(signals | {f"layer:{name}": far for name, far in layers.items()} | self._shares())
+        self._follow_drift(layers)
+        self.journal.note(signals | {f"layer:{name}": far for name, far in layers.items()} | tally.shares())
         if tally.resting_since is not None:
             self._wake()
         elif tally.strain < 1:
@@ -319,12 +328,6 @@ class Watch(Wrapper):
 
     def _woken_within(self, looks: int) -> bool:
         return self.tally.woken is not None and self.tally.samples - self.tally.woken < looks * self.look
-
-    def _shares(self) -> dict[str, float]:
-        if self.tally.classes > SHOWN_CLASSES:
-            return {}
-        shares = self.tally.answers / self.tally.answers.sum().clamp(min=1e-9)
-        return {f"class:{label}": round(share, 4) for label, share in enumerate(shares.tolist())}
 
     def _alarm(self, cause: str, signals: dict[str, float]) -> None:
         tally = self.tally
@@ -358,13 +361,10 @@ class Watch(Wrapper):
             super().resume()
             self._tell("resume", "the signals are quiet" if quiet else "trying again after a long rest", {})
 
-    def _end_of_drift(self, layers: dict[str, float]) -> None:
-        """Without a source, drift begins and ends with the statistics; with one, it ends when ranks are even again."""
+    def _follow_drift(self, layers: dict[str, float]) -> None:
+        """See whether a drift has begun or ended without a bet."""
         tally = self.tally
-        if self.reference is None:
-            drifts = max(layers.values(), default=0.0) > DRIFTED
-        else:
-            drifts = tally.drifting and abs(tally.rank - 0.5) >= DRIFTED
+        drifts = tally.drifts(None if self.reference is not None else max(layers.values(), default=0.0))
         if drifts != tally.drifting:
             self._drift(begins=drifts)
 
@@ -386,20 +386,6 @@ class Watch(Wrapper):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_bench": None, "on_event": None}
-
-
-_CHECKED = ("expected_run", "tolerance", "look", "sample", "snapshots")
-
-
-def _check(expected_run: int, tolerance: float, look: int, sample: int, snapshots: int) -> None:
-    check_count("sample", sample, 1)
-    check_count("look", look, 1)
-    check_count("expected_run", expected_run, 2 * look)
-    check_count("snapshots", snapshots, 1)
-    if look % sample:
-        raise ValueError(f"look must be a multiple of sample ({sample}), got {look}")
-    if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}")
 
 
 def _name(snapshot: Snapshot | None) -> str:

@@ -1,0 +1,97 @@
+"""Limits of alarms from the source itself: class runs are drawn from it, and what a stream of them does is measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .reference import inputs_and_labels
+
+if TYPE_CHECKING:
+    from .watch import Watch
+
+RUNS = (1, 16, 64, 256)
+"""Mean lengths of the class runs: from a shuffled stream to one that is nearly sorted."""
+CALIBRATED = ("forgetting", "collapse")
+"""The troubles whose limits are measured. Draws with replacement would themselves be copies."""
+LEAST = 0.01
+"""A strain under this counts as this."""
+BATCH = 64
+
+
+def class_runs(classes: Tensor, samples: int, length: int, generator: torch.Generator) -> Tensor:
+    """A correlated order over source samples: a class at random, a run of it of random length, then another one.
+
+    Args:
+        classes: Of each source sample.
+        samples: How many indices to draw, with replacement.
+        length: The mean length of a run; lengths are geometric.
+        generator: The randomness.
+
+    Example:
+        >>> order = class_runs(torch.tensor([0, 0, 1, 1]), 6, 3, torch.Generator().manual_seed(0))
+        >>> torch.tensor([0, 0, 1, 1])[order].tolist()
+        [1, 1, 0, 0, 0, 0]
+    """
+    kinds = classes.unique()
+    parts, drawn = [], 0
+    while drawn < samples:
+        own = (classes == kinds[torch.randint(len(kinds), (), generator=generator)]).nonzero()[:, 0]
+        run = int(torch.empty(()).geometric_(1 / length, generator=generator)) if length > 1 else 1
+        parts.append(own[torch.randint(len(own), (run,), generator=generator)])
+        drawn += run
+    return torch.cat(parts)[:samples]
+
+
+def level(strains: list[float], share: float) -> float:
+    """The strain that a share of looks is beyond; never under 1, the default limit.
+
+    The logarithms of strains are taken as normal, and Student's distribution allows for there being few of them.
+
+    Args:
+        strains: At each look of honest streams.
+        share: How many looks may be beyond it.
+
+    Example:
+        >>> level([0.1, 0.2, 0.1, 0.2], share=0.01), level([1.0, 2.0, 1.0, 2.0], share=0.01) > 2
+        (1.0, True)
+    """
+    if len(strains) < 3:
+        return 1.0
+    logs = torch.tensor(strains, dtype=torch.float64).clamp(min=LEAST).log()
+    z = float(torch.special.ndtri(torch.tensor(1 - share, dtype=torch.float64)))
+    wider = z + (z**3 + z) / (4 * (len(logs) - 1))
+    beyond = float(logs.mean()) + wider * float(logs.std()) * math.sqrt(1 + 1 / len(logs))
+    return max(1.0, math.exp(beyond))
+
+
+def calibrated(watch: Watch, source: Iterable[Any], samples: int) -> dict[str, float]:
+    """The limit of each trouble, as a multiple of its default, found on streams of class runs of the source.
+
+    Args:
+        watch: At the start of a stream; it is left alone.
+        source: Batches of inputs, or of inputs and labels.
+        samples: How many samples the streams have together.
+    """
+    batches = [inputs_and_labels(batch) for batch in source]
+    x = torch.cat([inputs for inputs, _ in batches])
+    classes = torch.cat(
+        [watch.bench.answer(watch.backbone.source, inputs).argmax(1) for inputs, _ in batches]
+    )
+    generator = torch.Generator().manual_seed(0)
+    strains: dict[str, list[float]] = {name: [] for name in CALIBRATED}
+    twin = watch.fork()
+    twin.on_event = None
+    for length in RUNS:
+        twin.reset()
+        twin.rollback = False
+        order = class_runs(classes.cpu(), -(-samples // len(RUNS)), length, generator).to(x.device)
+        for part in order.split(BATCH):
+            twin(x[part])
+        for name, found in strains.items():
+            found += [each for each in twin.journal.column(f"strain:{name}") if each is not None]
+    return {name: level(found, watch.look / watch.expected_run) for name, found in strains.items()}

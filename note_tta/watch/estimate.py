@@ -1,0 +1,25 @@
+"""An estimate of the error without labels."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+
+class Estimate(NamedTuple):
+    """The error in percent, estimated without labels, and an interval of 95 % for what sampling alone explains."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.1f} % ({self.low:.1f} to {self.high:.1f})"
+
+
+def wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
+    """The interval of a share that was seen over so many independent draws."""
+    count = max(count, 1.0)
+    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return max(0.0, middle - half), min(1.0, middle + half)
