@@ -234,6 +234,7 @@ ATTACKS: dict[str, Callable[[int], Tensor]] = {
     "slow fading": _fading,
     "crafted by gradient": _crafted,
     "one class": _one_class,
+    "one class for 50,000 samples": lambda _: _one_class(50_000),
     "one sample repeated": _repeated,
     "every frame a hundred times": _frozen_frames,
     "dead rows": _dead_rows,

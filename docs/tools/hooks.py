@@ -17,7 +17,14 @@ from filter_tables import cost, gains, layers, variants
 from live_tables import fleet_table, separate_line, serve_table, size_table
 from published import RESULTS
 from record_tables import dataset_table, family_sections, method_entries, method_table
-from watch_tables import attack_table, collapse_table, cost_line, estimate_table, honest_table
+from watch_tables import (
+    attack_table,
+    collapse_table,
+    cost_line,
+    estimate_table,
+    honest_table,
+    published_table,
+)
 
 from note_tta.experiments.store import Store
 from note_tta.report.build import make_report
@@ -34,6 +41,7 @@ TABLES = {
     "<!-- watch cost -->": cost_line,
     "<!-- watch estimates -->": estimate_table,
     "<!-- watch honest -->": honest_table,
+    "<!-- watch published -->": published_table,
     "<!-- families -->": family_sections,
     "<!-- method entries -->": method_entries,
     "<!-- filter gains -->": gains,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 PATH = Path(__file__).resolve().parents[2] / "results" / "benchmarks" / "watch.json"
 NONE = "*Not measured yet: `python -m benchmarks.trust.watch` measures it.*"
+PROMISED = 100_000
+"""Samples between two false alarms."""
 
 
 def figures(part: str, path: Path = PATH) -> dict[str, Any]:
@@ -23,24 +27,25 @@ def attack_table(path: Path = PATH) -> str:
     if not part.get("rows"):
         return NONE
     never = part["never_attacked"]
-    rows = [
-        f"| {name} | {_points(row['without'])} | {_points(row['with'])} | {_delay(row)} | {row['returns']} |"
-        for name, row in part["rows"].items()
-    ]
     worst = max(max(row["with"].values()) for row in part["rows"].values())
-    return "\n".join(
-        [
-            f"{part['samples']:,} samples of each attack, from the first sample of a stream on, then "
-            f"{part['clean_samples_after']:,} clean samples of the domain *style*, then the error on clean digits "
-            f"and on *style* in points over a NOTE that was never attacked ({never['test']:.1f} % and "
-            f"{never['style']:.1f} %). "
-            f"The worst figure with the watch is {worst:+.1f} points.",
-            "",
-            "| attack | NOTE alone: clean, style | watched: clean, style | first alarm at sample | returns |",
-            "|---|---:|---:|---:|---:|",
-            *rows,
-        ]
+    words = (
+        f"{part['samples']:,} samples of each attack unless it says otherwise, from the first sample of a stream on, "
+        f"then {part['clean_samples_after']:,} clean samples of the domain *style*, then the error on clean digits "
+        f"and on *style* in points over a NOTE that was never attacked ({never['test']:.1f} % and "
+        f"{never['style']:.1f} %). The worst figure with the watch is {worst:+.1f} points."
     )
+    head = "attack | NOTE alone: clean, style | watched: clean, style | first alarm at sample | returns"
+    rows = (
+        (
+            name,
+            _points(row["without"]),
+            _points(row["with"]),
+            _sample(row["first_alarm"], "–"),
+            row["returns"],
+        )
+        for name, row in part["rows"].items()
+    )
+    return f"{words}\n\n{_table(head, rows)}"
 
 
 def honest_table(path: Path = PATH) -> str:
@@ -48,18 +53,37 @@ def honest_table(path: Path = PATH) -> str:
     part = figures("honest", path)
     if not part:
         return NONE
-    rows = [
-        f"| {name} | {row['samples']:,} | {row['samples'] / 100_000:.1f} | {row['alarms']} | {row['returns']} "
-        f"| {row['resting_samples']:,} | {row['error']:.2f} % |"
+    samples, alarms = (sum(row[key] for row in part.values()) for key in ("samples", "alarms"))
+    words = f"In all {samples:,} samples there were {alarms} alarms, where {samples / PROMISED:.1f} were promised."
+    head = "stream | samples | alarms promised at most | alarms | returns | samples at rest | error"
+    rows = (
+        (
+            name,
+            f"{row['samples']:,}",
+            f"{row['samples'] / PROMISED:.1f}",
+            row["alarms"],
+            row["returns"],
+            f"{row['resting_samples']:,}",
+            f"{row['error']:.2f} %",
+        )
         for name, row in part.items()
-    ]
-    return "\n".join(
-        [
-            "| stream | samples | alarms promised at most | alarms | returns | samples at rest | error |",
-            "|---|---:|---:|---:|---:|---:|---:|",
-            *rows,
-        ]
     )
+    return f"{words}\n\n{_table(head, rows)}"
+
+
+def published_table(path: Path = PATH) -> str:
+    """What the watch costs on published streams."""
+    part = figures("published", path)
+    if not part:
+        return NONE
+    worst = max(row["with"] - row["without"] for row in part.values())
+    words = f"The watch costs at most {worst:+.2f} points of error on these."
+    head = "method, stream | error without | with the watch | alarms | returns"
+    rows = (
+        (name, f"{row['without']:.2f} %", f"{row['with']:.2f} %", row["alarms"], row["returns"])
+        for name, row in part.items()
+    )
+    return f"{words}\n\n{_table(head, rows)}"
 
 
 def estimate_table(path: Path = PATH) -> str:
@@ -67,23 +91,27 @@ def estimate_table(path: Path = PATH) -> str:
     part = figures("estimates", path)
     if not part:
         return NONE
-    rows, off, constant, inside = [], 0.0, 0.0, 0
-    for name, row in part.items():
-        interval = f"{row['low']:.1f} to {row['high']:.1f}"
-        rows.append(f"| {name} | {row['truth']:.1f} % | {row['estimate']:.1f} % | {interval} |")
-        off += abs(row["truth"] - row["estimate"]) / len(part)
-        constant += abs(row["truth"] - row["constant"]) / len(part)
-        inside += row["low"] <= row["truth"] <= row["high"]
-    return "\n".join(
-        [
-            f"Mean absolute difference from the truth: {off:.1f} points; of a constant guess, the source's own error: "
-            f"{constant:.1f} points. The interval holds the truth in {inside} of {len(part)} cases.",
-            "",
-            "| method, domain | truth | estimate | interval |",
-            "|---|---:|---:|---:|",
-            *rows,
-        ]
+    ours, aetta, constant = (
+        statistics.fmean(abs(row["truth"] - row[key]) for row in part.values())
+        for key in ("estimate", "aetta", "constant")
     )
+    inside = sum(row["low"] <= row["truth"] <= row["high"] for row in part.values())
+    words = (
+        f"Mean absolute difference from the truth over {len(part)} runs: {ours:.1f} points; of AETTA: {aetta:.1f}; "
+        f"of a constant guess, the source's own error: {constant:.1f}. The interval holds the truth in {inside} of them."
+    )
+    head = "method, stream | truth | estimate | interval | AETTA"
+    rows = (
+        (
+            name,
+            f"{row['truth']:.1f} %",
+            f"{row['estimate']:.1f} %",
+            f"{row['low']:.1f} to {row['high']:.1f}",
+            f"{row['aetta']:.1f} %",
+        )
+        for name, row in part.items()
+    )
+    return f"{words}\n\n{_table(head, rows)}"
 
 
 def collapse_table(path: Path = PATH) -> str:
@@ -91,18 +119,18 @@ def collapse_table(path: Path = PATH) -> str:
     part = figures("collapses", path)
     if not part:
         return NONE
-    rows = []
-    for name, row in part.items():
-        errors = f"{row['errors'][0]:.0f} → {row['errors'][-1]:.0f} %"
-        called, doubled = (f"{row[key]:,}" if row[key] else "never" for key in ("first_alarm", "doubled_at"))
-        rows.append(f"| {name} | {errors} | {row['error_of_source']:.0f} % | {doubled} | {called} |")
-    return "\n".join(
-        [
-            "| stream | error, first and last window | the source model's | doubled at sample | called at sample |",
-            "|---|---:|---:|---:|---:|",
-            *rows,
-        ]
+    head = "method, stream | error, first, worst and last window | the source model's mean | doubled at | called at"
+    rows = (
+        (
+            name,
+            f"{row['errors'][0]:.0f}, {max(row['errors']):.0f}, {row['errors'][-1]:.0f} %",
+            f"{statistics.fmean(row['errors_of_source']):.0f} %",
+            _sample(row["doubled_at"], "never"),
+            _sample(row["first_alarm"], "never"),
+        )
+        for name, row in part.items()
     )
+    return _table(head, rows)
 
 
 def cost_line(path: Path = PATH) -> str:
@@ -111,12 +139,22 @@ def cost_line(path: Path = PATH) -> str:
     if not part:
         return NONE
     listed = "; ".join(f"{name}: {row['percent']:+.1f} %" for name, row in part.items())
-    return f"Time of a watched NOTE over that of NOTE alone, in one run, taking turns: {listed}."
+    mean = statistics.fmean(row["percent"] for row in part.values())
+    return (
+        f"Time of a watched NOTE over that of NOTE alone, in one run, taking turns: {listed}. "
+        f"The mean is {mean:+.1f} %."
+    )
+
+
+def _table(head: str, rows: Iterable[Iterable[object]]) -> str:
+    """A table whose first column is words and whose others are numbers."""
+    line = "|---" + "|---:" * head.count("|") + "|"
+    return "\n".join([f"| {head} |", line, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
 
 
 def _points(row: dict[str, float]) -> str:
     return f"{row['test']:+.1f}, {row['style']:+.1f}"
 
 
-def _delay(row: dict[str, Any]) -> str:
-    return f"{row['first_alarm']:,}" if row["first_alarm"] else "–"
+def _sample(value: int | None, otherwise: str) -> str:
+    return f"{value:,}" if value else otherwise

@@ -25,14 +25,30 @@ FIGURES = {
     "honest": {
         "drifting": {"samples": 60000, "alarms": 1, "returns": 2, "resting_samples": 2048, "error": 3.21}
     },
+    "published": {
+        "NOTE, fog": {"without": 12.0, "with": 12.25, "alarms": 1, "returns": 0},
+        "adapt, fog": {"without": 3.0, "with": 3.0, "alarms": 0, "returns": 0},
+    },
     "estimates": {
-        "NOTE, test": {"truth": 2.0, "estimate": 3.0, "low": 1.0, "high": 5.0, "constant": 1.0},
-        "NOTE, style": {"truth": 8.0, "estimate": 5.0, "low": 4.0, "high": 6.0, "constant": 1.0},
+        "NOTE, test": {"truth": 2.0, "estimate": 3.0, "low": 1.0, "high": 5.0, "aetta": 8.0, "constant": 1.0},
+        "NOTE, style": {
+            "truth": 8.0,
+            "estimate": 5.0,
+            "low": 4.0,
+            "high": 6.0,
+            "aetta": 4.0,
+            "constant": 1.0,
+        },
     },
     "collapses": {
-        "TENT": {"errors": [10.0, 60.0], "error_of_source": 9.0, "first_alarm": 512, "doubled_at": 1024}
+        "TENT": {
+            "errors": [10.0, 60.0, 50.0],
+            "errors_of_source": [8.0, 10.0, 9.0],
+            "first_alarm": 512,
+            "doubled_at": 1024,
+        }
     },
-    "cost": {"ResNet-20": {"percent": 2.4}},
+    "cost": {"ResNet-20": {"percent": 2.4}, "digits": {"percent": 1.4}},
 }
 
 
@@ -43,17 +59,24 @@ def test_figures_are_in_the_tables(tool, tmp_path):
     assert "| noise | +15.3, +6.6 | +0.4, -2.6 | 2,048 | 0 |" in attacks
     assert "| a turn | +1.0, +2.0 | +1.0, +3.1 | – | 1 |" in attacks
     assert "The worst figure with the watch is +3.1 points." in attacks
-    assert "| drifting | 60,000 | 0.6 | 1 | 2 | 2,048 | 3.21 % |" in tables.honest_table(path)
+    honest = tables.honest_table(path)
+    assert "| drifting | 60,000 | 0.6 | 1 | 2 | 2,048 | 3.21 % |" in honest
+    assert "In all 60,000 samples there were 1 alarms, where 0.6 were promised." in honest
+    published = tables.published_table(path)
+    assert "| NOTE, fog | 12.00 % | 12.25 % | 1 | 0 |" in published and "at most +0.25 points" in published
     estimates = tables.estimate_table(path)
     assert (
-        "difference from the truth: 2.0 points; of a constant guess, the source's own error: 4.0" in estimates
+        "over 2 runs: 2.0 points; of AETTA: 5.0; of a constant guess, the source's own error: 4.0"
+        in estimates
     )
-    assert "holds the truth in 1 of 2 cases" in estimates
-    assert "| TENT | 10 → 60 % | 9 % | 1,024 | 512 |" in tables.collapse_table(path)
-    assert "ResNet-20: +2.4 %" in tables.cost_line(path)
+    assert "holds the truth in 1 of them" in estimates
+    assert "| TENT | 10, 60, 50 % | 9 % | 1,024 | 512 |" in tables.collapse_table(path)
+    cost = tables.cost_line(path)
+    assert "ResNet-20: +2.4 %" in cost and "The mean is +1.9 %." in cost
 
 
 def test_without_figures_it_is_said(tool, tmp_path):
     tables = tool("watch_tables")
-    for table in ("attack_table", "honest_table", "estimate_table", "collapse_table", "cost_line"):
-        assert "Not measured yet" in getattr(tables, table)(tmp_path / "absent.json")
+    for table in ("attack", "honest", "published", "estimate", "collapse"):
+        assert "Not measured yet" in getattr(tables, f"{table}_table")(tmp_path / "absent.json")
+    assert "Not measured yet" in tables.cost_line(tmp_path / "absent.json")

@@ -150,6 +150,17 @@ def test_without_source_copies_of_one_sample_raise_an_alarm(digits, clean):
     assert watch.health.error is None
 
 
+def test_dead_rows_raise_an_alarm_and_the_same_pictures_whole_do_not(digits, source, clean):
+    dead = clean[0].clone()
+    dead[:, :, 8:20] = 0
+    watch = tta.Watch(tta.NOTE(digits), source=source, **QUICK)
+    feed(watch, dead[:1024])
+    assert "of what varied on the source does not vary" in watch.alarms[0].cause
+    whole = tta.Watch(tta.NOTE(digits), source=source, **QUICK)
+    feed(whole, clean[0][:1024])
+    assert not whole.alarms and whole.health.signals["dead"] < 0.1
+
+
 class Collapsing(tta.Method):
     """Answers as its model does for 256 samples, then with one class for everything."""
 
@@ -327,6 +338,9 @@ def test_settings_that_make_no_sense_are_refused(digits, settings, message):
         lambda state: state["parts"]["snapshots"].update(held={0: [1, {"model": {}}]}),
         lambda state: state["parts"]["reference"].pop("canaries"),
         lambda state: state["parts"]["reference"].update(answers=torch.full((64,), 99)),
+        lambda state: state["parts"]["reference"].update(spread=torch.zeros(3)),
+        lambda state: state["parts"]["reference"].update(levels={"forgetting": 0.1}),
+        lambda state: state["parts"]["tally"].update(lasting=1.0),
     ],
 )
 def test_a_crafted_state_is_refused_and_changes_nothing(poisoned, spoil):
