@@ -98,7 +98,7 @@ def estimate_table(path: Path = PATH) -> str:
     inside = sum(row["low"] <= row["truth"] <= row["high"] for row in part.values())
     words = (
         f"Mean absolute difference from the truth over {len(part)} runs: {ours:.1f} points; of AETTA: {aetta:.1f}; "
-        f"of a constant guess, the source's own error: {constant:.1f}. The interval holds the truth in {inside} of them."
+        f"of a constant guess, the source's own error: {constant:.1f}. The interval holds the truth in {inside}."
     )
     head = "method, stream | truth | estimate | interval | AETTA"
     rows = (

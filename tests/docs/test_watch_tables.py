@@ -69,7 +69,7 @@ def test_figures_are_in_the_tables(tool, tmp_path):
         "over 2 runs: 2.0 points; of AETTA: 5.0; of a constant guess, the source's own error: 4.0"
         in estimates
     )
-    assert "holds the truth in 1 of them" in estimates
+    assert "holds the truth in 1." in estimates
     assert "| TENT | 10, 60, 50 % | 9 % | 1,024 | 512 |" in tables.collapse_table(path)
     cost = tables.cost_line(path)
     assert "ResNet-20: +2.4 %" in cost and "The mean is +1.9 %." in cost
