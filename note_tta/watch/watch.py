@@ -33,8 +33,9 @@ CANARIES = 64
 """So many source samples are kept."""
 TOGETHER = 8
 """So many of the samples that are put to the source model are put to it in one pass."""
-MISFITS = 8
-"""So much evidence that the statistics do not fit any more is a reason to look closely."""
+MISFITS = 64
+"""So much evidence that the statistics do not fit any more is a reason to look closely; where the source's and the
+adapted ones fit alike there are 11."""
 REST = 2
 """Looks that learning rests after an alarm; twice as long after one that comes soon again."""
 LONGEST_REST = 64
