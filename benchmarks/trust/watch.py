@@ -26,7 +26,7 @@ from note_tta.models import build_model
 from .common import BATCH, TREE, source_model
 from .figures import read, write
 from .watch_cases import COLLAPSES
-from .watch_published import estimates, published
+from .watch_published import published
 from .watch_streams import ATTACKS, Pool, at_size, correlated, drifting, pool, small_model, source_batches
 
 PATH = TREE / "results" / "benchmarks" / "watch.json"
@@ -192,7 +192,6 @@ def error(method: Callable[[Tensor], Tensor] | nn.Module, samples: Pool) -> floa
 
 
 PARTS = {
-    "estimates": estimates,
     "attacks": attacks,
     "collapses": collapses,
     "honest": honest,

@@ -35,7 +35,7 @@ def class_runs(classes: Tensor, samples: int, length: int, generator: torch.Gene
     Example:
         >>> order = class_runs(torch.tensor([0, 0, 1, 1]), 6, 3, torch.Generator().manual_seed(0))
         >>> torch.tensor([0, 0, 1, 1])[order].tolist()
-        [1, 1, 0, 0, 0, 0]
+        [0, 0, 0, 0, 0, 1]
     """
     kinds = classes.unique()
     parts, drawn = [], 0
