@@ -80,11 +80,12 @@ def published(arguments: argparse.Namespace) -> None:
     for name, model, source, stream in _cases(arguments.cases):
         watch = partial(tta.Watch, source=source)
         for title, make, alone in (
-            ("NOTE", lambda model: watch(tta.NOTE(model)), tta.NOTE),
+            ("NOTE", tta.NOTE, tta.NOTE),
             ("adapt", partial(tta.adapt, watch=watch), tta.adapt),
-            ("Source", lambda model: watch(tta.Source(model)), None),
+            ("Source", tta.Source, None),
         ):
             method = make(model("iabn"))
+            method = method if title == "adapt" else watch(method)
             aetta = None if title == "adapt" else AETTA(method.model, STAGES[type(method.model).__name__])
             wrong = _run(method, stream, aetta)
             if alone is not None:
