@@ -27,7 +27,10 @@ SAMPLES = 2048
 SOURCE = 1024
 AETTA_EVERY = 4
 """One batch in so many is put to AETTA, whose ten passes cost more than NOTE itself."""
-STAGES = {"DigitsCNN": ("features.5", "features.11", "features.17"), "ResNet": ("layer1", "layer2", "layer3")}
+STAGES = {
+    "DigitsCNN": ("features.5", "features.11", "features.17"),
+    "SmallResNet": ("layer1", "layer2", "layer3"),
+}
 
 
 @cache
