@@ -64,10 +64,7 @@ def separate_line(folder: Path = FOLDER) -> str:
     """How much a fleet is faster than methods called one by one, and what bounds it."""
     found = figures("fleet", folder)
     one = next((f for name, f in found.items() if name.endswith("separate methods one by one")), None)
-    limit = next(
-        (f for name, f in found.items() if name.endswith("one NOTE at B=64") and "1,000" in name), None
-    )
-    if one is None or limit is None:
+    if one is None:
         return NONE.format("make bench-fleet")
     times = {name: of["p50"] for name, of in one["detail"].items()}
     return (
