@@ -44,37 +44,37 @@ COLLAPSES: dict[str, Case] = {
     "TENT, CIFAR10-C brightness, correlated": (
         lambda: tta.TENT(cifar_model("bn")),
         cifar_source,
-        lambda: _in_order("brightness", 6144),
+        lambda: _in_order("brightness", 4096),
     ),
     "TENT, CIFAR10-C brightness, shuffled, then correlated": (
         lambda: tta.TENT(cifar_model("bn")),
         cifar_source,
-        lambda: _shuffled_then_correlated("brightness", 4096),
+        lambda: _shuffled_then_correlated("brightness", 3072),
     ),
     "TENT at thirty times its rate, digits, correlated": (
         lambda: tta.TENT(source_model("bn"), lr=0.03),
         source_batches,
-        lambda: correlated("contrast", 9600, 50),
+        lambda: correlated("contrast", 6000, 50),
     ),
     "NOTE with GroupNorm at a hundred times its rate, digits, sorted by class": (
         lambda: tta.NOTE(source_model("gn"), lr=0.01),
         source_batches,
-        lambda: _sorted("style", 8),
+        lambda: _sorted("style", 5),
     ),
     "NOTE with GroupNorm, digits, sorted by class": (
         lambda: tta.NOTE(source_model("gn")),
         source_batches,
-        lambda: _sorted("style", 8),
+        lambda: _sorted("style", 5),
     ),
     "RoTTA, digits, recurring": (
         lambda: tta.RoTTA(source_model("bn")),
         source_batches,
-        lambda: drifting(24_000, 60, 1500),
+        lambda: drifting(12_000, 60, 1500),
     ),
     "RoTTA at thirty times its rate, digits, recurring": (
         lambda: tta.RoTTA(source_model("bn"), lr=0.03, ema=0.97),
         source_batches,
-        lambda: drifting(24_000, 60, 1500),
+        lambda: drifting(12_000, 60, 1500),
     ),
 }
 """By name: the method, its source samples, the stream."""

@@ -29,12 +29,11 @@ def attack_table(path: Path = PATH) -> str:
     never = part["never_attacked"]
     worst = max(max(row["with"].values()) for row in part["rows"].values())
     words = (
-        f"{part['samples']:,} samples of each attack unless it says otherwise, from the first sample of a stream on, "
-        f"then {part['clean_samples_after']:,} clean samples of the domain *style*, then the error on clean digits "
+        f"Each attack comes from the first sample of a stream on, then {part['clean_samples_after']:,} clean samples of the domain *style*, then the error on clean digits "
         f"and on *style* in points over a NOTE that was never attacked ({never['test']:.1f} % and "
         f"{never['style']:.1f} %). The worst figure with the watch is {worst:+.1f} points."
     )
-    head = "attack | NOTE alone: clean, style | watched: clean, style | first alarm at sample | returns"
+    head = "attack | samples | NOTE alone: clean, style | watched: clean, style | first alarm at sample | returns"
     rows = (
         (
             name,
