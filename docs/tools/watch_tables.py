@@ -29,7 +29,8 @@ def attack_table(path: Path = PATH) -> str:
     never = part["never_attacked"]
     worst = max(max(row["with"].values()) for row in part["rows"].values())
     words = (
-        f"Each attack comes from the first sample of a stream on, then {part['clean_samples_after']:,} clean samples of the domain *style*, then the error on clean digits "
+        f"Each attack comes from the first sample of a stream on, then {part['clean_samples_after']:,} clean samples "
+        "of the domain *style*, then the error is taken on clean digits "
         f"and on *style* in points over a NOTE that was never attacked ({never['test']:.1f} % and "
         f"{never['style']:.1f} %). The worst figure with the watch is {worst:+.1f} points."
     )
