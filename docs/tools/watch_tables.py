@@ -38,6 +38,7 @@ def attack_table(path: Path = PATH) -> str:
     rows = (
         (
             name,
+            f"{row['samples']:,}",
             _points(row["without"]),
             _points(row["with"]),
             _sample(row["first_alarm"], "–"),
