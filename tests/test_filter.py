@@ -61,8 +61,8 @@ def reference(logits):
                 expected[T][k] = (1 - rate) * expected[T][k] + rate * value
             weight[T] *= evidence / sum(a * b for a, b in zip(expected[T], r, strict=True))
             now[T] = [sum(belief[T][s][k] for s in STAY) for k in range(classes)]
-            rarity = math.sqrt(sum(a / b for a, b in zip(now[T], expected[T], strict=True)) / classes)
-            rate = max(1 / (101 + n), 1 / 5000)
+            rarity = sum(a / b for a, b in zip(now[T], expected[T], strict=True)) / classes
+            rate = max(1 / (61 + n), 1 / 5000)
             usual[T] = [
                 (1 - rate) * u + rate * (rarity * a + 0.02 / classes)
                 for u, a in zip(usual[T], p, strict=True)
