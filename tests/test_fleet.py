@@ -790,18 +790,21 @@ def test_an_error_in_one_streams_update_leaves_the_others_whole(monkeypatch):
 
 
 def test_delayed_updates_have_one_thread_which_ends_with_the_fleet():
+    before = set(threading.enumerate())
+
+    def started(name):
+        return [thread for thread in threading.enumerate() if thread not in before and name in thread.name]
+
     fleet, most = Fleet(network(), lambda model: note(model, delay=8)), 0
     for ids, x in calls(20, 10):
         fleet(ids, x)
-        most = max(most, sum(thread.name == "note-tta updates" for thread in threading.enumerate()))
-    assert most == 1
-    assert not any(thread.name == "note-tta update" for thread in threading.enumerate())
+        most = max(most, len(started("note-tta")))
+    assert most == 1 and started("note-tta updates")
     del fleet
     gc.collect()
-    deadline = time.monotonic() + 20
-    while any("note-tta" in thread.name for thread in threading.enumerate()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any("note-tta" in thread.name for thread in threading.enumerate())
+    for thread in started("note-tta"):
+        thread.join(timeout=60)
+    assert not started("note-tta")
 
 
 def test_an_update_that_is_waited_for_comes_first(monkeypatch):

@@ -56,8 +56,9 @@ def _origin(data: Any) -> str:
 
 def _commits(data: Any) -> str:
     """The commits at which figures were measured, those of the last ones last."""
-    told = [figure.get("commit") for figure in data.get("figures", ()) if isinstance(figure, dict)]
-    commits = dict.fromkeys(filter(None, told or [data.get("provenance", {}).get("commit")]))
+    figures = [figure for figure in data.get("figures", ()) if isinstance(figure, dict)]
+    told = [figure["commit"] for figure in figures if figure.get("commit")]
+    commits = dict.fromkeys(told or filter(None, [data.get("provenance", {}).get("commit")]))
     words = [str(commit)[:10] for commit in commits]
     return f"{'commit' if len(words) == 1 else 'commits'} {', '.join(words)}" if words else ""
 
