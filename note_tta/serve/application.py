@@ -145,7 +145,7 @@ class Service:
                 raise
             finally:
                 self.gathering.arriving -= 1
-            answer = await asyncio.wrap_future(future)
+            answer = await self.answered(future)
         self.metrics.answer_seconds.observe(time.perf_counter() - start)
         return JSONResponse(answer)
 
@@ -238,7 +238,16 @@ class Service:
 
     async def ask(self, task: Callable[[desk.Desk], Any]) -> Any:
         """Have something done by the thread that has the fleet."""
-        return await asyncio.wrap_future(self.gathering.ask(task))
+        return await self.answered(self.gathering.ask(task))
+
+    async def answered(self, future: Future[Any]) -> Any:
+        """What comes of something that waits; refused where the service ends before."""
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if not self.stopping():
+                raise
+            raise Refused(503, "the service is being shut down: ask again when it is back") from None
 
     async def body(self, request: Request, take: Take) -> bytes:
         """A request's body; refused where it is too large, too slow or too much in all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -11,6 +12,7 @@ import uvicorn
 from ..fleet import Fleet
 from .application import create_app
 from .limits import Limits
+from .protocol import BoundedProtocol
 
 CONNECTIONS = 1000
 """Connections at once; more are turned away."""
@@ -46,22 +48,31 @@ def serve(
     server.run()
 
 
-def make_server(fleet: Fleet, host: str, port: int, *, token: str | None, **options: Any) -> uvicorn.Server:
+def make_server(
+    fleet: Fleet,
+    host: str,
+    port: int,
+    *,
+    token: str | None = None,
+    limits: Limits | None = None,
+    **options: Any,
+) -> uvicorn.Server:
     """The server around a fleet; see `serve`."""
     check_address(host, token)
+    limits = limits or Limits()
     server: uvicorn.Server
-    app = create_app(fleet, token=token, stopping=lambda: server.should_exit, **options)
+    app = create_app(fleet, token=token, limits=limits, stopping=lambda: server.should_exit, **options)
     config = uvicorn.Config(
         app,
         host,
         port,
+        http=partial(BoundedProtocol, patience=2 * limits.patience),  # type: ignore[arg-type]
         access_log=False,
         log_level="warning",
         server_header=False,
         timeout_keep_alive=30,
         limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=DRAIN,
-        h11_max_incomplete_event_size=2**16,
         ws="none",
     )
     server = uvicorn.Server(config)

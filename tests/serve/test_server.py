@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 import note_tta as tta
-from note_tta.serve import Client
+from note_tta.serve import Client, server
+from note_tta.serve.desk import Desk
+from note_tta.serve.limits import Refused
 
-from .helpers import free_port, small_model
+from .helpers import free_port, running, small_model
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,3 +112,26 @@ def test_sigterm_answers_what_is_under_way_writes_all_and_ends(tmp_path, x):
         found = [fleet.counters(f"cam-{number}")["samples"] for number in range(4)]
     assert min(sent) > 0
     assert all(there >= told for there, told in zip(found, sent, strict=True)), (found, sent)
+
+
+def test_what_still_waits_at_the_end_is_told_so(monkeypatch, x, capfd):
+    monkeypatch.setattr(server, "DRAIN", 0.2)
+    monkeypatch.setattr(
+        Desk, "answer", lambda desk, requests: time.sleep(2) or [Refused(422, "slow")] * len(requests)
+    )
+    answers = []
+
+    def send(address):
+        with pytest.raises(Refused) as refused:
+            Client(address).send("cam-1", x[:3])
+        answers.append(refused.value.status)
+
+    with running(tta.Fleet(small_model())) as address:
+        threads = [threading.Thread(target=send, args=(address,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+    for thread in threads:
+        thread.join(10)
+    assert answers == [503] * 3
+    assert "Traceback" not in capfd.readouterr().err

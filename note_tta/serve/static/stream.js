@@ -28,7 +28,7 @@ function chart(id, times, values, least) {
     legend: { show: false },
     cursor: { drag: { x: false, y: false } },
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, least)] } },
-    axes: [{ ...axis, space: 90, values: (_, places) => places.map(clock) }, { ...axis, size: 56 }],
+    axes: [{ ...axis, space: 90, size: 34, values: (_, places) => places.map(clock) }, { ...axis, size: 56 }],
     series: [{}, { stroke: pick("--accent"), width: 2, fill: `${pick("--accent")}22`, points: { show: false } }],
   }, data, holder);
 }
