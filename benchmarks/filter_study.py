@@ -136,7 +136,7 @@ def digits(work: Path) -> Iterator[Stream]:
 
 def cifar(data: str, root: Path, checkpoints: Path, images: int) -> Iterator[Stream]:
     """The four extra corruptions at severity 5: `images` test images, all of them for the filter."""
-    clean, labels = read_clean(root, data, "test")
+    clean, labels = read_clean(data, root, "test")
     network = "resnet20" if data == "cifar10" else "resnet20_projection"
     files = {norm: checkpoints / f"{data}-{network}-{norm}-seed0.safetensors" for norm in ("bn", "iabn")}
     few = images < len(labels)

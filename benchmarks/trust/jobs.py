@@ -169,7 +169,7 @@ def opener(request):
     return Response(start)
 
 md5 = hashlib.md5(body).hexdigest()
-archive = Archive("https://example.org/served.zip", md5, "zip", "place", "place/inner/0.bin", "2 MB")
+archive = Archive("https://example.org/served.zip", "place/inner/0.bin", "2 MB", md5, into="place")
 print({READY!r}, flush=True)
 download_archive(archive, folder / "root", opener=opener)
 """

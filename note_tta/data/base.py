@@ -8,8 +8,9 @@ reads no more than these.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +37,14 @@ class MissingData(FileNotFoundError):
     def __init__(self, what: str, looked: Iterable[str | Path], command: str) -> None:
         places = ", ".join(str(place) for place in looked)
         super().__init__(f"{what} not found; looked in {places}; get it with: {command}")
+
+
+def first_folder(places: Sequence[Path], what: str, command: str) -> Path:
+    """The first of these folders that is there; `MissingData` if none is."""
+    for place in places:
+        if place.is_dir():
+            return place
+    raise MissingData(what, places, command)
 
 
 class BadData(ValueError):
@@ -75,7 +84,6 @@ class Domain:
         self.origin: Origin = origin
         self._read = read
         self._digest = digest
-        self._fingerprint: str | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -108,12 +116,10 @@ class Domain:
 
         return Batches(len(chosen), size, read)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A digest of the content, for provenance; computed once, on first use."""
-        if self._fingerprint is None:
-            self._fingerprint = self._digest()
-        return self._fingerprint
+        return self._digest()
 
 
 @dataclass(frozen=True)
@@ -218,8 +224,7 @@ def load_array(path: Path, *, dtype: str, tail: tuple[int, ...] | None = None) -
     if array.ndim == 0 or (tail is not None and array.shape[1:] != tail):
         expected = "[N" + "".join(f", {size}" for size in tail or ()) + "]"
         raise BadData(path, f"expected shape {expected}, found {list(array.shape)}")
-    result: npt.NDArray[Any] = array
-    return result
+    return array
 
 
 def check_labels(labels: npt.NDArray[Any], classes: int, file: Path) -> IntArray:

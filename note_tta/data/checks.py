@@ -35,12 +35,19 @@ def count(dataset: Dataset, domain: str, expected: int) -> Check:
     return attempt(domain, check)
 
 
-def beside_paper(dataset: Dataset, domain: str, expected: int, *, exact: bool = False) -> Check:
-    """The number of samples of a domain beside the paper's; only an `exact` one must be equal."""
+def count_windows(
+    dataset: Dataset, domain: str, paper: int | None = None, *, exact: bool = False, missing: str = ""
+) -> Check:
+    """The number of windows of a domain, beside the paper's; only an `exact` one must be equal.
+
+    If the dataset lacks the domain, the check has failed, and `missing` says which file is not there.
+    """
 
     def check() -> Check:
+        if domain in dataset.absent:
+            return Check(domain, False, f"missing: {missing}")
         found = len(dataset.domain(domain))
-        detail = f"{found:,} windows, the paper has {expected:,} ({found - expected:+,})"
-        return Check(domain, found == expected if exact else None, detail)
+        beside = "" if paper is None else f", the paper has {paper:,} ({found - paper:+,})"
+        return Check(domain, found == paper if exact else None, f"{found:,} windows{beside}")
 
     return attempt(domain, check)

@@ -7,7 +7,7 @@ Clean images: `cifar-10-batches-py/` or `cifar-100-python/` (fine labels). Corru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .base import BadData, Dataset, Domain, IntArray, MissingData, check_labels, image_domain
+from .base import BadData, Dataset, IntArray, MissingData, check_labels
 from .checks import Check
 from .corrupted import CorruptedSet
 from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, VALIDATION_CORRUPTIONS, check_severity
@@ -61,7 +61,7 @@ class _Layout:
             labels="labels.npy",
             shape=(32, 32, 3),
             classes=len(self.classes),
-            read_clean=partial(read_clean, name=self.name, split="test"),
+            read_clean=partial(read_clean, self.name),
         )
 
 
@@ -101,11 +101,8 @@ def open_cifar(root: Path, name: str, *, severity: int = 5, imbalance: float = 1
     places = [root / layout.clean, *corrupted.folders(root)]
     if not any(place.is_dir() for place in places):
         raise MissingData(f"{name} data", places, f"note-tta data download {name}")
-    openers: dict[str, Callable[[], Domain]] = {
-        split: partial(_clean_domain, root, name, split) for split in ("train", "test")
-    }
-    for corruption in (*CORRUPTIONS, *VALIDATION_CORRUPTIONS, *OWN_CORRUPTIONS):
-        openers[corruption] = partial(corrupted.open, root, corruption, severity)
+    corruptions = (*CORRUPTIONS, *VALIDATION_CORRUPTIONS, *OWN_CORRUPTIONS)
+    openers = corrupted.openers(root, corruptions, severity)
     record = CIFAR10 if name == "cifar10" else CIFAR100
     dataset = record.dataset(
         classes=layout.classes, input_shape=(3, 32, 32), openers=openers, validation=VALIDATION_CORRUPTIONS
@@ -113,7 +110,7 @@ def open_cifar(root: Path, name: str, *, severity: int = 5, imbalance: float = 1
     return thin_out(dataset, imbalance)
 
 
-def read_clean(root: Path, name: str, split: str) -> tuple[npt.NDArray[np.uint8], IntArray]:
+def read_clean(name: str, root: Path, split: str) -> tuple[npt.NDArray[np.uint8], IntArray]:
     """The clean images of a split, uint8 `[N, 32, 32, 3]`, and their labels."""
     layout = _LAYOUTS[name]
     files = [root / layout.clean / batch for batch in (layout.train if split == "train" else layout.test)]
@@ -135,11 +132,6 @@ def _read_batch(file: Path, layout: _Layout) -> tuple[npt.NDArray[np.uint8], Int
         raise BadData(file, f"{len(data)} images but {len(labels)} labels")
     images = data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), check_labels(np.array(labels), len(layout.classes), file)
-
-
-def _clean_domain(root: Path, name: str, split: str) -> Domain:
-    images, labels = read_clean(root, name, split)
-    return image_domain(split, images, labels, origin="published")
 
 
 def _check(name: str, root: Path) -> Iterator[Check]:
@@ -169,8 +161,8 @@ def _record(
         prepares=layout.corrupted_set.prepare,
         table="cifar",
         archives=(
-            Archive(f"https://www.cs.toronto.edu/~kriz/{clean}.tar.gz", md5, "tar", "", test, size),
-            Archive(address, corrupted_md5, "tar", "", f"{folder}/labels.npy", "2.9 GB"),
+            Archive(f"https://www.cs.toronto.edu/~kriz/{clean}.tar.gz", test, size, md5),
+            Archive(address, f"{folder}/labels.npy", "2.9 GB", corrupted_md5),
         ),
     )
 

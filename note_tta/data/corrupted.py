@@ -7,7 +7,7 @@ a manifest that lists the complete parts. If both exist, the published files are
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,11 +30,11 @@ from .base import (
     load_array,
 )
 from .checks import Check, attempt, count
-from .corruptions.engine import BLOCK, ENGINE_VERSION, TABLES, Table, corrupt
-from .corruptions.names import OWN_CORRUPTIONS, SEVERITIES, check_severity
+from .corruptions.engine import BLOCK, ENGINE_VERSION, corrupt
+from .corruptions.names import OWN_CORRUPTIONS, SEVERITIES, TABLES, Table, check_severity
 from .corruptions.textures import frost_textures
 from .manifest import Manifest
-from .pool import Run, pool
+from .pool import Map, pool
 from .record import Progress, Wanted
 
 CHUNK = 5 * BLOCK  # images of one job
@@ -53,7 +53,7 @@ class CorruptedSet:
         labels: the file of its labels.
         shape: the shape of an image, channels last.
         classes: the number of classes.
-        read_clean: reads the clean test images and their labels under a data root.
+        read_clean: reads the clean images and their labels of a split (`train`, `test`) under a data root.
     """
 
     dataset: str
@@ -64,7 +64,7 @@ class CorruptedSet:
     labels: str
     shape: tuple[int, int, int]
     classes: int
-    read_clean: Callable[[Path], tuple[npt.NDArray[np.uint8], IntArray]]
+    read_clean: Callable[[Path, str], tuple[npt.NDArray[np.uint8], IntArray]]
 
     @property
     def severities(self) -> tuple[int, ...]:
@@ -78,6 +78,17 @@ class CorruptedSet:
     def files(self, folder: Path, corruption: str) -> tuple[Path, Path]:
         """The images and the labels of a corruption in one of these folders."""
         return tuple(folder / name.format(corruption) for name in (self.images, self.labels))  # type: ignore[return-value]
+
+    def openers(
+        self, root: Path, corruptions: Iterable[str], severity: int = 1
+    ) -> dict[str, Callable[[], Domain]]:
+        """The function that opens each domain: the clean splits and the corruptions at one severity."""
+
+        def clean(split: str) -> Domain:
+            return image_domain(split, *self.read_clean(root, split), origin="published")
+
+        splits = {split: partial(clean, split) for split in ("train", "test")}
+        return {**splits, **{name: partial(self.open, root, name, severity) for name in corruptions}}
 
     def open(self, root: Path, corruption: str, severity: int) -> Domain:
         """Open one corruption at one severity."""
@@ -139,11 +150,8 @@ class CorruptedSet:
         images = load_array(file, dtype="uint8")
         size = len(images) // len(self.severities)
         for level, expected in done.items():
-            first = (int(level) - 1) * size
-            digest = hashlib.sha256()
-            for start in range(first, first + size, 1000):
-                digest.update(images[start : min(start + 1000, first + size)].tobytes())
-            if digest.hexdigest() != expected:
+            block = images[(int(level) - 1) * size : int(level) * size]
+            if hashlib.sha256(block.tobytes()).hexdigest() != expected:
                 detail = f"{file}: severity {level} differs from its checksum; delete it"
                 return Check(corruption, False, detail)
         absent = [str(level) for level in self.severities if str(level) not in done]
@@ -185,9 +193,9 @@ class _Maker:
     A file may hold only some severities (the others are holes in it); the manifest says which.
     """
 
-    def __init__(self, corrupted: CorruptedSet, root: Path, seed: int, run: Run, progress: Progress) -> None:
+    def __init__(self, corrupted: CorruptedSet, root: Path, seed: int, run: Map, progress: Progress) -> None:
         self.set = corrupted
-        self.images, self.labels = corrupted.read_clean(root)
+        self.images, self.labels = corrupted.read_clean(root, "test")
         self.folder = corrupted.folders(root)[1]
         self.seed, self.run, self.progress = seed, run, progress
         self.textures, texture_origin = frost_textures(root)
@@ -237,28 +245,25 @@ class _Maker:
 
     def _fill(self, stream: BinaryIO, offset: int, corruption: str, severity: int) -> str:
         """Write one severity block and return the SHA-256 of its bytes."""
-        total, each = len(self.images), self.images[0].size
         textures = self.textures if corruption == "frost" else None
         work = partial(
             _corrupt, corruption, severity, table=self.set.table, seed=self.seed, textures=textures
         )
-        jobs = ((self.images[first : first + CHUNK], first // BLOCK) for first in range(0, total, CHUNK))
-        done = 0
+        total = len(self.images)
+        firsts = range(0, total, CHUNK)
         what = corruption if self.set.table == "mnist" else f"{corruption} {severity}"
-        for number, images in self.run(jobs, work):
-            stream.seek(offset + number * CHUNK * each)
-            stream.write(images.tobytes())
-            done += len(images)
-            self.progress(what, done, total)
-        stream.seek(offset)
         digest = hashlib.sha256()
-        for first in range(0, total, CHUNK):
-            digest.update(stream.read(min(CHUNK, total - first) * each))
+        stream.seek(offset)
+        changed = self.run(work, (self.images[first : first + CHUNK] for first in firsts), firsts)
+        for first, images in zip(firsts, changed, strict=True):
+            stream.write(images.tobytes())
+            digest.update(images)
+            self.progress(what, first + len(images), total)
         return digest.hexdigest()
 
 
 def _corrupt(
-    name: str, severity: int, images: npt.NDArray[np.uint8], first_block: int, **settings: Any
+    name: str, severity: int, images: npt.NDArray[np.uint8], first: int, **settings: Any
 ) -> npt.NDArray[np.uint8]:
     """`corrupt`, with the arguments that differ between jobs last."""
-    return corrupt(images, name, severity, first_block=first_block, **settings)
+    return corrupt(images, name, severity, first_block=first // BLOCK, **settings)

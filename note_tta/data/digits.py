@@ -86,21 +86,18 @@ def _pose(images: Images, generator: np.random.Generator) -> Images:
 
 def _contrast(images: Images, _generator: np.random.Generator) -> Images:
     means = images.mean(axis=(1, 2), keepdims=True)
-    faded: Images = means + (images - means) * np.float32(0.5)
-    return faded
+    return means + (images - means) * np.float32(0.5)
 
 
 def _brightness(images: Images, _generator: np.random.Generator) -> Images:
-    lit: Images = images * np.float32(0.8) + np.float32(0.22)
-    return lit
+    return images * np.float32(0.8) + np.float32(0.22)
 
 
 def _style(images: Images, generator: np.random.Generator) -> Images:
     shape = (len(images), 1, 1)
     gain, offset = generator.uniform(0.4, 1.0, shape), generator.uniform(0.0, 0.35, shape)
     noise = generator.normal(0.0, 0.06, images.shape)
-    styled: Images = (images * gain + offset + noise).astype(np.float32)
-    return styled
+    return (images * gain + offset + noise).astype(np.float32)
 
 
 _CORRUPTIONS: dict[str, Callable[[Images, np.random.Generator], Images]] = {

@@ -38,19 +38,12 @@ def open_https(request: urllib.request.Request) -> Any:
     return urllib.request.build_opener(_HttpsOnly).open(request, timeout=TIMEOUT)
 
 
-def download(
-    name: str,
-    root: Path,
-    *,
-    keep: bool = False,
-    opener: Opener = open_https,
-    progress: Progress = lambda what, done, total: None,
-) -> list[str]:
-    """Download and unpack the archives of a dataset that are missing; returns what was done."""
-    return [
-        download_archive(archive, root, keep=keep, opener=opener, progress=progress)
-        for archive in find_dataset(name).archives
-    ]
+def download(name: str, root: Path, **options: Any) -> list[str]:
+    """Download and unpack the archives of a dataset that are missing; returns what was done.
+
+    The options are those of `download_archive`.
+    """
+    return [download_archive(archive, root, **options) for archive in find_dataset(name).archives]
 
 
 def download_archive(
@@ -73,12 +66,11 @@ def download_archive(
             part.replace(whole)
         else:
             _check(archive, whole)
-        if archive.kind == "file":
-            target = root / archive.into / archive.name
-            with replacing(target) as temporary:
-                shutil.copyfile(whole, temporary)
-        else:
+        if archive.packed:
             unpack(whole, root / archive.into)
+        else:
+            with replacing(root / archive.into / archive.name) as temporary:
+                shutil.copyfile(whole, temporary)
         if not keep:
             whole.unlink()
     checked = "checksum right" if archive.md5 else "no published checksum to compare with"

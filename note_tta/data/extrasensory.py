@@ -12,17 +12,17 @@ the counts compare with the paper's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from .base import BadData, Dataset, MissingData
-from .checks import Check, beside_paper
+from .base import BadData, Dataset, MissingData, first_folder
+from .checks import Check, count_windows
 from .recipe import Recipe
 from .record import Archive, DatasetRecord
 from .tables import read_columns, time_order
-from .windows import Windows, cut_windows, join, sensor_openers
+from .windows import Windows, cut_windows, join, sensor_dataset
 
 CLASSES = ("lying_down", "sitting", "walking", "standing", "running")
 LABEL_COLUMNS = tuple(
@@ -45,6 +45,7 @@ DIFFERENCE = (
 )
 SOURCE_USERS, PUBLISHED_USERS = 16, 60
 WINDOW = 5
+FOLDER = "ExtraSensory.per_uuid_features_labels"
 SUFFIX = ".features_labels.csv.gz"
 
 
@@ -83,26 +84,17 @@ def open_extrasensory(root: Path) -> Dataset:
     }
     others = tuple(user for user in users if user not in PAPER_WINDOWS)
 
-    @cache
     def source() -> Windows:
         return join([windows for _, windows in source_users(folder, others)])
 
-    return EXTRASENSORY.dataset(
-        classes=CLASSES,
-        input_shape=(len(FEATURE_COLUMNS), WINDOW),
-        targets=tuple(targets),
-        openers=sensor_openers(source, targets, "standard"),
-        absent=tuple(name for name in EXTRASENSORY.targets if name not in targets),
-    )
+    shape = (len(FEATURE_COLUMNS), WINDOW)
+    return sensor_dataset(EXTRASENSORY, CLASSES, shape, source, targets, "standard")
 
 
 def user_folder(root: Path) -> Path:
     """The folder of the per-user files."""
-    places = [root / "ExtraSensory.per_uuid_features_labels", root / "ExtraSensory"]
-    for place in places:
-        if place.is_dir():
-            return place
-    raise MissingData("ExtraSensory user files", places, "note-tta data download extrasensory")
+    places = [root / FOLDER, root / "ExtraSensory"]
+    return first_folder(places, "ExtraSensory user files", "note-tta data download extrasensory")
 
 
 def source_users(folder: Path, users: tuple[str, ...]) -> list[tuple[str, Windows]]:
@@ -138,12 +130,9 @@ def _check(root: Path) -> Iterator[Check]:
     dataset, folder = open_extrasensory(root), user_folder(root)
     users = len(list(folder.glob(f"*{SUFFIX}")))
     yield Check("users", users == PUBLISHED_USERS, f"{users} user files, published {PUBLISHED_USERS}")
-    yield beside_paper(dataset, "source", PAPER_SOURCE_WINDOWS)
+    yield count_windows(dataset, "source", PAPER_SOURCE_WINDOWS)
     for uuid, expected in PAPER_WINDOWS.items():
-        if uuid[:3] in dataset.absent:
-            yield Check(uuid[:3], False, f"missing: {folder / uuid}{SUFFIX}")
-        else:
-            yield beside_paper(dataset, uuid[:3], expected)
+        yield count_windows(dataset, uuid[:3], expected, missing=f"{folder / uuid}{SUFFIX}")
     yield Check("difference", None, DIFFERENCE)
 
 
@@ -159,12 +148,10 @@ EXTRASENSORY = DatasetRecord(
     checks=_check,
     archives=(
         Archive(
-            "https://extrasensory.ucsd.edu/data/primary_data_files/ExtraSensory.per_uuid_features_labels.zip",
-            None,
-            "zip",
-            "ExtraSensory.per_uuid_features_labels",
-            f"ExtraSensory.per_uuid_features_labels/{next(iter(PAPER_WINDOWS))}{SUFFIX}",
+            f"https://extrasensory.ucsd.edu/data/primary_data_files/{FOLDER}.zip",
+            f"{FOLDER}/{next(iter(PAPER_WINDOWS))}{SUFFIX}",
             "215 MB",
+            into=FOLDER,
         ),
     ),
     note=(

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from .base import BadData, Dataset, MissingData
-from .checks import Check, attempt
+from .base import BadData, Dataset, MissingData, first_folder
+from .checks import Check, count_windows
 from .recipe import Recipe
 from .record import Archive, DatasetRecord
 from .tables import read_numbers
-from .windows import Floats, Windows, cut_windows, join, sensor_openers
+from .windows import Floats, Windows, cut_windows, join, sensor_dataset
 
 CLASSES = (
     "walking",
@@ -60,24 +60,16 @@ def open_hapt(root: Path, *, rotation: str | None = None) -> Dataset:
     source = tuple(user for user in SOURCE_USERS if user in users)
     if not source:
         raise BadData(folder, "no recording of the source users 1-21")
-    return HAPT.dataset(
-        title=HAPT.title if rotation is None else f"{HAPT.title} ({rotation})",
-        classes=CLASSES,
-        input_shape=(6, WINDOW),
-        targets=tuple(targets),
-        openers=sensor_openers(partial(_read_users, folder, source, None), targets, "minmax"),
-        absent=tuple(name for name in HAPT.targets if name not in targets),
-    )
+    title = HAPT.title if rotation is None else f"{HAPT.title} ({rotation})"
+    read_source = partial(_read_users, folder, source, None)
+    return sensor_dataset(HAPT, CLASSES, (6, WINDOW), read_source, targets, "minmax", title=title)
 
 
 def raw_folder(root: Path) -> Path:
     """The folder of the raw recordings."""
     bases = [root / "HAPT", root / "HAPT" / "HAPT Data Set", root / "HAPT Data Set"]
     places = [base / "RawData" for base in bases]
-    for place in places:
-        if place.is_dir():
-            return place
-    raise MissingData("HAPT recordings", places, "note-tta data download hapt")
+    return first_folder(places, "HAPT recordings", "note-tta data download hapt")
 
 
 def read_recordings(folder: Path) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
@@ -152,11 +144,7 @@ def _check(root: Path) -> Iterator[Check]:
         yield Check(what, found[what] == expected, f"{found[what]:,}, published {expected:,}")
     dataset = open_hapt(root)
     for domain in ("source", *dataset.targets):
-        yield attempt(domain, partial(_windows, dataset, domain))
-
-
-def _windows(dataset: Dataset, domain: str) -> Check:
-    return Check(domain, None, f"{len(dataset.domain(domain)):,} windows")
+        yield count_windows(dataset, domain)
 
 
 HAPT = DatasetRecord(
@@ -174,11 +162,9 @@ HAPT = DatasetRecord(
         Archive(
             "https://archive.ics.uci.edu/static/public/341/"
             "smartphone+based+recognition+of+human+activities+and+postural+transitions.zip",
-            None,
-            "zip",
-            "HAPT",
             "HAPT/RawData/labels.txt",
             "80 MB",
+            into="HAPT",
         ),
     ),
     note="non-commercial use; cite Reyes-Ortiz et al. 2016",

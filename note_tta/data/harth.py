@@ -15,12 +15,12 @@ from typing import Literal
 
 import numpy as np
 
-from .base import BadData, Dataset, MissingData
-from .checks import Check, beside_paper
+from .base import BadData, Dataset, MissingData, first_folder
+from .checks import Check, count_windows
 from .recipe import Recipe
 from .record import Archive, DatasetRecord
 from .tables import read_columns, time_order
-from .windows import Windows, cut_windows, join, sensor_openers
+from .windows import Windows, cut_windows, join, sensor_dataset
 
 LABELS = {
     1: "walking",
@@ -50,27 +50,16 @@ def open_harth(root: Path) -> Dataset:
     source = tuple(file for subject, file in files.items() if subject not in TARGETS)
     if not source:
         raise MissingData("HARTH source subjects", [folder / "S*.csv"], "note-tta data download harth")
-    targets = {
-        subject: partial(_read_subjects, (files[subject],), "thigh")
-        for subject in TARGETS
-        if subject in files
-    }
-    return HARTH.dataset(
-        classes=tuple(LABELS.values()),
-        input_shape=(3, WINDOW),
-        targets=tuple(targets),
-        openers=sensor_openers(partial(_read_subjects, source, "back"), targets, "minmax"),
-        absent=tuple(subject for subject in TARGETS if subject not in files),
-    )
+    targets = {name: partial(_read_subjects, (files[name],), "thigh") for name in TARGETS if name in files}
+    read_source = partial(_read_subjects, source, "back")
+    return sensor_dataset(HARTH, tuple(LABELS.values()), (3, WINDOW), read_source, targets, "minmax")
 
 
 def subject_folder(root: Path) -> Path:
     """The folder of the per-subject files."""
-    places = [root / "harth", root / "HARTH"]
-    for place in places:
-        if place.is_dir():
-            return place
-    raise MissingData("HARTH subject files", places, "note-tta data download harth")
+    return first_folder(
+        [root / "harth", root / "HARTH"], "HARTH subject files", "note-tta data download harth"
+    )
 
 
 def read_subject(file: Path, sensor: Sensor) -> Windows:
@@ -98,12 +87,9 @@ def _read_subjects(files: tuple[Path, ...], sensor: Sensor) -> Windows:
 
 def _check(root: Path) -> Iterator[Check]:
     dataset = open_harth(root)
-    yield beside_paper(dataset, "source", PAPER_SOURCE_WINDOWS)
+    yield count_windows(dataset, "source", PAPER_SOURCE_WINDOWS)
     for subject, expected in PAPER_WINDOWS.items():
-        if subject in dataset.absent:
-            yield Check(subject, False, f"missing: {subject_folder(root) / subject}.csv")
-        else:
-            yield beside_paper(dataset, subject, expected)
+        yield count_windows(dataset, subject, expected, missing=f"{subject_folder(root) / subject}.csv")
 
 
 HARTH = DatasetRecord(
@@ -117,13 +103,6 @@ HARTH = DatasetRecord(
     opens=open_harth,
     checks=_check,
     archives=(
-        Archive(
-            "https://archive.ics.uci.edu/static/public/779/harth.zip",
-            None,
-            "zip",
-            "",
-            "harth/S029.csv",
-            "134 MB",
-        ),
+        Archive("https://archive.ics.uci.edu/static/public/779/harth.zip", "harth/S029.csv", "134 MB"),
     ),
 )

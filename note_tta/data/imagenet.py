@@ -8,7 +8,8 @@ in `ImageNet-C-regenerated/`. Classes are the sorted wnids, as every public Imag
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,28 +17,36 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin
+from ..files import only_one, replacing
+from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin, first_folder
 from .checks import Check, count
+from .corrupted import wanted_parts
+from .corruptions.engine import ENGINE_VERSION, corrupt
 from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, check_severity
+from .corruptions.textures import Texture, frost_textures
 from .manifest import Manifest
 from .pictures import read_picture_file
+from .pool import pool
 from .recipe import Recipe
 from .record import Archive, DatasetRecord, Wanted
 
 SIDE = 224
 CLASSES, PUBLISHED = 1_000, {"train": 1_281_167, "test": 50_000}
+_HOW = "note-tta data download imagenet (which explains how)"
 _SUFFIXES = {".jpeg", ".jpg", ".png"}
+_QUALITY = 85  # of the JPEG files, as in the published set
+_GROUP = 16  # pictures of one job
 _LARGEST = 1 << 28  # pixels: a picture that claims more is not one of ImageNet's
 
 
 def open_imagenet(root: Path, *, severity: int = 5) -> Dataset:
     """Open ImageNet and ImageNet-C at one severity; opening lists folders, it reads no picture."""
     check_severity(severity)
-    published, regenerated = corrupted_folders(root)
+    published, regenerated = _corrupted_folders(root)
     places = [*_clean_folders(root), published, regenerated]
     classes = _classes(root, severity)
     if not classes:
-        raise MissingData("imagenet data", places, "note-tta data download imagenet (which explains how)")
+        raise MissingData("imagenet data", places, _HOW)
     openers: dict[str, Callable[[], Domain]] = {
         "train": partial(_clean_domain, root, "train", classes),
         "test": partial(_clean_domain, root, "val", classes),
@@ -47,20 +56,15 @@ def open_imagenet(root: Path, *, severity: int = 5) -> Dataset:
     return IMAGENET.dataset(classes=classes, input_shape=(3, SIDE, SIDE), openers=openers)
 
 
-def corrupted_folders(root: Path) -> tuple[Path, Path]:
+def _corrupted_folders(root: Path) -> tuple[Path, Path]:
     """Where the published and where the regenerated corrupted set lie."""
     return root / "ImageNet-C", root / "ImageNet-C-regenerated"
 
 
-def clean_split(root: Path, split: str) -> Path:
+def _clean_split(root: Path, split: str) -> Path:
     """The folder of class folders of a clean split."""
     places = [folder / split for folder in _clean_folders(root)]
-    for place in places:
-        if place.is_dir():
-            return place
-    raise MissingData(
-        f"ImageNet {split} pictures", places, "note-tta data download imagenet (which explains how)"
-    )
+    return first_folder(places, f"ImageNet {split} pictures", _HOW)
 
 
 def list_pictures(folder: Path, classes: tuple[str, ...] | None = None) -> list[tuple[Path, int]]:
@@ -136,7 +140,7 @@ def _classes(root: Path, severity: int) -> tuple[str, ...]:
     """Class names from the first folder that has them: the clean splits, then any corruption."""
     candidates = [folder / split for folder in _clean_folders(root) for split in ("val", "train")]
     candidates += [
-        folder / name / str(severity) for folder in corrupted_folders(root) for name in CORRUPTIONS
+        folder / name / str(severity) for folder in _corrupted_folders(root) for name in CORRUPTIONS
     ]
     for folder in candidates:
         if folder.is_dir() and (names := class_names(folder)):
@@ -145,12 +149,12 @@ def _classes(root: Path, severity: int) -> tuple[str, ...]:
 
 
 def _clean_domain(root: Path, split: str, classes: tuple[str, ...]) -> Domain:
-    pictures = list_pictures(clean_split(root, split), classes)
+    pictures = list_pictures(_clean_split(root, split), classes)
     return picture_domain("train" if split == "train" else "test", pictures, read_picture, origin="published")
 
 
 def _corrupted_domain(root: Path, corruption: str, severity: int, classes: tuple[str, ...]) -> Domain:
-    published, regenerated = corrupted_folders(root)
+    published, regenerated = _corrupted_folders(root)
     command = f"note-tta data prepare imagenet --severity {severity}"
     for folder in (published, regenerated):
         place = folder / corruption / str(severity)
@@ -170,15 +174,71 @@ def _check(root: Path) -> Iterator[Check]:
     yield Check("classes", found == CLASSES, f"{found:,} class folders, published {CLASSES:,}")
     for split, expected in PUBLISHED.items():
         yield count(dataset, split, expected)
-    present = [c for c in CORRUPTIONS if any((f / c).is_dir() for f in corrupted_folders(root))]
+    present = [c for c in CORRUPTIONS if any((f / c).is_dir() for f in _corrupted_folders(root))]
     for corruption in present or CORRUPTIONS[:1]:
         yield count(dataset, corruption, PUBLISHED["test"])
 
 
 def _prepare(root: Path, wanted: Wanted) -> Path:
-    from .imagenet_c import prepare_imagenet
+    """Corrupt every validation picture (cut to 224x224) and save it as JPEG in the published folders.
 
-    return prepare_imagenet(root, wanted)
+    Pictures that are there already are kept: each appears under its name only when it is whole.
+    """
+    chosen, levels = wanted_parts("imagenet", "imagenet", CORRUPTIONS, wanted)
+    clean = _clean_split(root, "val")
+    pictures = [file for file, _ in list_pictures(clean)]
+    folder = _corrupted_folders(root)[1]
+    textures, texture_origin = frost_textures(root)
+    names = "\n".join(f"{file.relative_to(clean)} {file.stat().st_size}" for file in pictures)
+    source = f"names:{hashlib.sha256(names.encode()).hexdigest()[:16]}"
+    wanted_set = Manifest("imagenet", wanted.seed, ENGINE_VERSION, source, texture_origin, table="imagenet")
+    manifest = Manifest.open(folder, wanted_set)
+    with pool(wanted.workers) as run, only_one(folder):
+        manifest.write()
+        for corruption in chosen:
+            for severity in levels:
+                if manifest.has(corruption, severity):
+                    continue
+                place = folder / corruption / str(severity)
+                used = manifest.parameters.setdefault(corruption, {})
+                current = manifest.wanted(corruption, severity)
+                if used.get(str(severity), current) != current:
+                    shutil.rmtree(place, ignore_errors=True)
+                used[str(severity)] = current
+                manifest.done.get(corruption, {}).pop(str(severity), None)
+                manifest.write()
+                ice = textures if corruption == "frost" else None
+                work = partial(_work, clean, place, corruption, severity, wanted.seed, ice)
+                firsts = range(0, len(pictures), _GROUP)
+                groups = (pictures[first : first + _GROUP] for first in firsts)
+                for first, count in zip(firsts, run(work, groups, firsts), strict=True):
+                    wanted.progress(f"{corruption} {severity}", first + count, len(pictures))
+                manifest.done.setdefault(corruption, {})[str(severity)] = f"{len(pictures)} pictures"
+                manifest.write()
+    return folder
+
+
+def _work(
+    clean: Path,
+    place: Path,
+    corruption: str,
+    severity: int,
+    seed: int,
+    textures: Sequence[Texture] | None,
+    files: Sequence[Path],
+    first: int,
+) -> int:
+    for number, file in enumerate(files, start=first):
+        target = (place / file.relative_to(clean)).with_suffix(".JPEG")
+        if target.exists():
+            continue
+        image = read_picture(file)[None]
+        changed = corrupt(
+            image, corruption, severity, table="imagenet", seed=seed, first_block=number, textures=textures
+        )
+        with replacing(target) as temporary:
+            Image.fromarray(changed[0]).save(temporary, "JPEG", quality=_QUALITY, optimize=True)
+    return len(files)
 
 
 IMAGENET = DatasetRecord(
@@ -197,11 +257,10 @@ IMAGENET = DatasetRecord(
     archives=tuple(
         Archive(
             f"https://zenodo.org/records/2235448/files/{group}.tar",
-            md5,
-            "tar",
-            "ImageNet-C",
             f"ImageNet-C/{proof}/5",
             size,
+            md5,
+            into="ImageNet-C",
         )
         for group, md5, proof, size in (
             ("noise", "e80562d7f6c3f8834afb1ecf27252745", "gaussian_noise", "21 GB"),

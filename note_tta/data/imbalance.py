@@ -44,8 +44,7 @@ def _thinned(domain: Domain, classes: int, imbalance: float) -> Domain:
     )
 
     def read(indices: IntArray) -> npt.NDArray[np.float32]:
-        chosen: npt.NDArray[np.float32] = domain.inputs(kept[indices]).numpy()
-        return chosen
+        return domain.inputs(kept[indices]).numpy()
 
     def digest() -> str:
         return content_digest(np.frombuffer(domain.fingerprint.encode(), np.uint8), kept)

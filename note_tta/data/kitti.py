@@ -19,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from ..files import only_one, replacing
 from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin, content_digest
-from .checks import Check, beside_paper
+from .checks import Check, count_windows
 from .pictures import read_picture_file
+from .pool import pool
 from .rain import render_rain
 from .recipe import Recipe
 from .record import Archive, DatasetRecord, Wanted
@@ -62,12 +64,8 @@ def open_kitti(root: Path, *, rate: float = RATE) -> Dataset:
 def object_frames(base: Path) -> list[Frame]:
     """The frames of the object set, by number; frames without a labelled box are left out."""
     folder = base / "object" / "training"
-    labels = sorted((folder / "label_2").glob("*.txt")) if (folder / "label_2").is_dir() else []
-    if not labels:
-        places = [folder / "label_2" / "*.txt"]
-        raise MissingData("KITTI object labels", places, "note-tta data download kitti")
     frames = []
-    for file in labels:
+    for file in _label_files(folder / "label_2", "object"):
         objects = [_parse(file, line, words, 0) for line, words in _lines(file)]
         if objects:
             frames.append(_largest(folder / "image_2" / f"{file.stem}.png", objects))
@@ -77,12 +75,8 @@ def object_frames(base: Path) -> list[Frame]:
 def tracking_frames(base: Path) -> list[Frame]:
     """The frames of the tracking set, sequence by sequence in time order."""
     folder = base / "tracking" / "training"
-    files = sorted((folder / "label_02").glob("*.txt")) if (folder / "label_02").is_dir() else []
-    if not files:
-        places = [folder / "label_02" / "*.txt"]
-        raise MissingData("KITTI tracking labels", places, "note-tta data download kitti")
     frames = []
-    for file in files:
+    for file in _label_files(folder / "label_02", "tracking"):
         by_frame: dict[int, list[tuple[int, Box]]] = {}
         for line, words in _lines(file):
             if not words[0].isdigit():
@@ -138,6 +132,13 @@ def crop(image: Picture, box: Box, file: Path) -> Picture:
         raise BadData(file, f"the labelled box {box} lies outside this {width}x{height} picture")
     part = Image.fromarray(image[top:bottom, left:right])
     return np.asarray(part.resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+
+
+def _label_files(folder: Path, kind: str) -> list[Path]:
+    files = sorted(folder.glob("*.txt"))
+    if not files:
+        raise MissingData(f"KITTI {kind} labels", [folder / "*.txt"], "note-tta data download kitti")
+    return files
 
 
 def _lines(file: Path) -> list[tuple[int, list[str]]]:
@@ -215,21 +216,35 @@ def _tracking_domain(base: Path, name: str, rate: float | None) -> Domain:
 def _check(root: Path) -> Iterator[Check]:
     dataset = open_kitti(root)
     for domain, expected in PAPER_FRAMES.items():
-        yield beside_paper(dataset, domain, expected, exact=domain == "source")
+        yield count_windows(dataset, domain, expected, exact=domain == "source")
 
 
 def _prepare(root: Path, wanted: Wanted) -> Path:
-    """Render the rain; `seed` is not used, since a frame's rain depends on its name only."""
-    from .kitti_rain import prepare_kitti
+    """Render every labelled tracking frame once, so that reading it later costs no rendering.
 
+    Frames that are there already are kept. A frame's rain depends on its name only, not on the seed.
+    """
     if wanted.corruptions is not None or wanted.severities is not None:
         raise ValueError("kitti is rendered in rain of 200 mm/hr; leave --corruption and --severity out")
-    return prepare_kitti(root, wanted.workers, wanted.progress)
+    base = root / "kitti"
+    frames = [frame.picture for frame in tracking_frames(base)]
+    folder = regenerated_folder(base)
+    with pool(wanted.workers) as run, only_one(folder):
+        for done, _ in enumerate(run(partial(_render, base), frames), start=1):
+            wanted.progress("rain", done, len(frames))
+    return folder
+
+
+def _render(base: Path, file: Path) -> None:
+    target = regenerated_file(base, file)
+    if not target.exists():
+        with replacing(target) as temporary:
+            Image.fromarray(rainy_frame(base, file)).save(temporary, "PNG")
 
 
 def _archive(kind: str, part: str, folder: str, size: str) -> Archive:
     address = f"https://s3.eu-central-1.amazonaws.com/avg-kitti/data_{kind}_{part}.zip"
-    return Archive(address, None, "zip", f"kitti/{kind}", f"kitti/{kind}/training/{folder}", size)
+    return Archive(address, f"kitti/{kind}/training/{folder}", size, into=f"kitti/{kind}")
 
 
 KITTI = DatasetRecord(

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..files import write_text
 from .base import BadData, MissingData
-from .corruptions.engine import Table, parameters
-from .corruptions.names import SEVERITIES
+from .corruptions.engine import parameters
+from .corruptions.names import SEVERITIES, Table
 
 MANIFEST_NAME = "manifest.json"
 
@@ -49,25 +49,19 @@ class Manifest:
             raise BadData(
                 path, "the manifest of this regenerated set is missing; delete the folder, prepare it again"
             )
+        levels = {str(severity) for severity in SEVERITIES}
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            manifest = cls(**content, folder=folder, table=table)
-            levels = {str(severity) for severity in SEVERITIES}
-            well_formed = all(
-                isinstance(table, dict)
-                and all(isinstance(part, dict) and part.keys() <= levels for part in table.values())
-                for table in (manifest.done, manifest.parameters)
-            )
+            manifest = cls(**json.loads(path.read_text(encoding="utf-8")), folder=folder, table=table)
+            if not all(
+                isinstance(listed, dict)
+                and all(isinstance(part, dict) and part.keys() <= levels for part in listed.values())
+                for listed in (manifest.done, manifest.parameters)
+            ):
+                raise ValueError("'done' and 'parameters' must map corruptions to severities")
         except (ValueError, TypeError, RecursionError) as error:
             raise BadData(
                 path, f"not a manifest ({error}); delete the folder and prepare it again"
             ) from error
-        if not well_formed:
-            raise BadData(
-                path,
-                "'done' and 'parameters' must map corruptions to severities; "
-                "delete the folder, prepare it again",
-            )
         return manifest
 
     def write(self) -> None:

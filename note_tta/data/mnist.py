@@ -5,15 +5,14 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .base import BadData, Dataset, Domain, IntArray, MissingData, check_labels, image_domain
+from .base import BadData, Dataset, IntArray, MissingData, check_labels
 from .checks import Check
 from .corrupted import CorruptedSet
 from .corruptions.names import MNIST_CORRUPTIONS
@@ -31,11 +30,7 @@ def open_mnist(root: Path, *, imbalance: float = 1) -> Dataset:
     places = [*_raw_folders(root), *_CORRUPTED.folders(root)]
     if not any(place.is_dir() for place in places):
         raise MissingData("mnist data", places, "note-tta data download mnist")
-    openers: dict[str, Callable[[], Domain]] = {
-        split: partial(_clean_domain, root, split) for split in ("train", "test")
-    }
-    for corruption in MNIST_CORRUPTIONS:
-        openers[corruption] = partial(_CORRUPTED.open, root, corruption, 1)
+    openers = _CORRUPTED.openers(root, MNIST_CORRUPTIONS)
     classes = tuple(str(digit) for digit in range(10))
     return thin_out(MNIST.dataset(classes=classes, input_shape=(1, 28, 28), openers=openers), imbalance)
 
@@ -81,11 +76,6 @@ def _read_idx(file: Path, dimensions: int) -> npt.NDArray[Any]:
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 
 
-def _clean_domain(root: Path, split: str) -> Domain:
-    images, labels = read_clean(root, split)
-    return image_domain(split, images, labels, origin="published")
-
-
 def _check(root: Path) -> Iterator[Check]:
     return _CORRUPTED.checks(root, open_mnist(root), PUBLISHED)
 
@@ -93,7 +83,7 @@ def _check(root: Path) -> Iterator[Check]:
 def _raw_file(stem: str, md5: str, size: str) -> Archive:
     name = f"{stem}-ubyte.gz"
     address = f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}"
-    return Archive(address, md5, "file", "MNIST/raw", f"MNIST/raw/{name}", size)
+    return Archive(address, f"MNIST/raw/{name}", size, md5, into="MNIST/raw", packed=False)
 
 
 _CORRUPTED = CorruptedSet(
@@ -105,7 +95,7 @@ _CORRUPTED = CorruptedSet(
     labels="{}/test_labels.npy",
     shape=(28, 28, 1),
     classes=10,
-    read_clean=partial(read_clean, split="test"),
+    read_clean=read_clean,
 )
 
 MNIST = DatasetRecord(
@@ -128,11 +118,9 @@ MNIST = DatasetRecord(
         _raw_file("t10k-labels-idx1", "ec29112dd5afa0611ce80d1b7f02629c", "5 kB"),
         Archive(
             "https://zenodo.org/records/3239543/files/mnist_c.zip",
-            "4b34b33045869ee6d424616cd3a65da3",
-            "zip",
-            "",
             "mnist_c/identity/test_labels.npy",
             "228 MB",
+            "4b34b33045869ee6d424616cd3a65da3",
         ),
     ),
 )

@@ -25,8 +25,7 @@ def read_picture_file(
             if picture.width * picture.height > (most := most or MAX_PIXELS):
                 raise BadData(file, f"{picture.width}×{picture.height} pixels; at most {most:,} are read")
             picture.load()
-            read: Image.Image = picture.copy() if mode is None else picture.convert(mode)
-            return read
+            return picture.copy() if mode is None else picture.convert(mode)
     except (FileNotFoundError, BadData):
         raise
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

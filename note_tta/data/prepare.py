@@ -33,8 +33,7 @@ def prepare(
     if make is None:
         known = ", ".join(record.name for record in DATASETS.values() if record.prepares)
         raise ValueError(f"cannot regenerate {name!r}; these can be: {known}")
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}")
     chosen = None if corruptions is None else tuple(corruptions)
     levels = None if severities is None else tuple(severities)
-    return make(root, Wanted(chosen, levels, seed, workers or os.cpu_count() or 1, progress))
+    count = (os.cpu_count() or 1) if workers is None else workers
+    return make(root, Wanted(chosen, levels, seed, count, progress))

@@ -155,7 +155,7 @@ def _strip(axis: Any, labels: Tensor, classes: int) -> None:
         aspect="auto",
         cmap="tab20" if classes <= 20 else "nipy_spectral",
         vmin=-0.5,
-        vmax=max(classes, 20 if classes <= 20 else classes) - 0.5,
+        vmax=max(classes, 20) - 0.5,
         extent=(0, len(labels), 0, 1),
         interpolation="nearest",
         alpha=0.85,

@@ -32,14 +32,12 @@ def extinction(rate: float) -> float:
 
 def drop_density(diameter: Floats, rate: float) -> Floats:
     """Drops per cubic metre and mm of diameter (Marshall-Palmer), diameters in mm."""
-    density: Floats = (8000 * np.exp(-4.1 * rate**-0.21 * diameter)).astype(np.float32)
-    return density
+    return (8000 * np.exp(-4.1 * rate**-0.21 * diameter)).astype(np.float32)
 
 
 def terminal_speed(diameter: Floats) -> Floats:
     """How fast drops of these diameters (mm) fall, in m/s: 9.65 - 10.3·exp(-0.6·D), after Atlas et al."""
-    speed: Floats = np.maximum(0.0, 9.65 - 10.3 * np.exp(-0.6 * diameter)).astype(np.float32)
-    return speed
+    return np.maximum(0.0, 9.65 - 10.3 * np.exp(-0.6 * diameter)).astype(np.float32)
 
 
 def road_depth(height: int, width: int, focal: float = FOCAL) -> Floats:

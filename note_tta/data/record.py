@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from .base import Dataset, Stream
 from .checks import Check
-from .corruptions.engine import Table
+from .corruptions.names import Table
 from .recipe import Recipe
 
 Progress = Callable[[str, int, int], None]
@@ -21,19 +21,19 @@ class Archive:
 
     Attributes:
         url: its address, HTTPS.
-        md5: its published checksum; None if there is none.
-        kind: how to unpack it; a `file` is kept as it is.
-        into: the folder under the data root to unpack it into.
-        provides: a path under the data root that exists once it is unpacked.
+        provides: a path under the data root that exists once it is in place.
         size: the approximate size of the download, for people.
+        md5: its published checksum; None if there is none.
+        into: the folder under the data root that it is put into.
+        packed: whether it is unpacked there, or kept as it is.
     """
 
     url: str
-    md5: str | None
-    kind: Literal["tar", "zip", "file"]
-    into: str
     provides: str
     size: str
+    md5: str | None = None
+    into: str = ""
+    packed: bool = True
 
     @property
     def name(self) -> str:

@@ -76,16 +76,9 @@ def read_columns(
                 try:
                     rows.append([float(row[place] or "nan") for place in places])
                 except ValueError:
-                    bad = next(
-                        name
-                        for name, place in zip(columns, places, strict=True)
-                        if not _is_number(row[place])
-                    )
-                    raise BadData(
-                        file,
-                        f"column {bad}: not a number: {row[header.index(bad)][:40]!r}",
-                        line=reader.line_num,
-                    ) from None
+                    bad = next(place for place in places if not _is_number(row[place]))
+                    problem = f"column {header[bad]}: not a number: {row[bad][:40]!r}"
+                    raise BadData(file, problem, line=reader.line_num) from None
                 if not blank and not np.isfinite(rows[-1]).all():
                     raise BadData(file, "a cell is empty, NaN or infinite", line=reader.line_num)
                 texts.append([row[place] for place in text_places])

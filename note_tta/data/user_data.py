@@ -93,8 +93,7 @@ def _open_folder(folder: Path, recorded: str | None) -> Dataset:
             if image.shape != size:
                 raise BadData(file, f"{_size(image.shape)} pixels, but {files[0][0].name} has {_size(size)}")
             images.append(image)
-        scaled: npt.NDArray[np.float32] = np.stack(images).transpose(0, 3, 1, 2) / np.float32(255)
-        return scaled
+        return np.stack(images).transpose(0, 3, 1, 2) / np.float32(255)
 
     def digest() -> str:
         text = "".join(f"{file.relative_to(folder)} {file_digest(file)}\n" for file, _ in files)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from .base import Domain, IntArray, sensor_domain
+from .base import Dataset, Domain, IntArray, sensor_domain
+from .record import DatasetRecord
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -76,8 +77,7 @@ class Scale:
 
     def __call__(self, values: Floats) -> Floats:
         """Scale windows `[N, C, L]`."""
-        scaled: Floats = (values - self.offset) / self.factor
-        return scaled
+        return (values - self.offset) / self.factor
 
 
 def held_out(count: int) -> npt.NDArray[np.bool_]:
@@ -86,16 +86,19 @@ def held_out(count: int) -> npt.NDArray[np.bool_]:
     >>> int(held_out(1000).sum())
     100
     """
-    block: npt.NDArray[np.bool_] = np.arange(count) // HELD_OUT_BLOCK % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    return block
+    return np.arange(count) // HELD_OUT_BLOCK % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
 
 
-def sensor_openers(
+def sensor_dataset(
+    record: DatasetRecord,
+    classes: tuple[str, ...],
+    input_shape: tuple[int, int],
     read_source: Callable[[], Windows],
     targets: Mapping[str, Callable[[], Windows]],
     kind: Literal["minmax", "standard"],
-) -> dict[str, Callable[[], Domain]]:
-    """Domain openers: `source` whole, its `train` and `test` parts, and every target.
+    **facts: Any,
+) -> Dataset:
+    """A dataset with the domains `source`, its parts `train` and `test`, and the targets whose files are there.
 
     The paper's source counts are those of `source`. All domains are scaled by the source's statistics,
     which are read once, when the first domain is opened.
@@ -116,8 +119,12 @@ def sensor_openers(
         windows, scale = targets[name](), source()[1]
         return sensor_domain(name, scale(windows.values), windows.labels, origin="published")
 
-    openers: dict[str, Callable[[], Domain]] = {
-        name: partial(open_source, name) for name in ("train", "test", "source")
-    }
-    openers.update({name: partial(open_target, name) for name in targets})
-    return openers
+    openers = {name: partial(open_source, name) for name in ("train", "test", "source")}
+    return record.dataset(
+        classes=classes,
+        input_shape=input_shape,
+        targets=tuple(targets),
+        openers=openers | {name: partial(open_target, name) for name in targets},
+        absent=tuple(name for name in record.targets if name not in targets),
+        **facts,
+    )

@@ -68,11 +68,10 @@ def opener(server):
     return open_here
 
 
-def archive(server, md5="right", kind="zip"):
+def archive(server, md5="right", packed=True):
     checksum = hashlib.md5(server.body).hexdigest() if md5 == "right" else md5
-    return Archive(
-        "https://example.org/files/data.zip?download=1", checksum, kind, "place", "place/inner", "1 MB"
-    )
+    address = "https://example.org/files/data.zip?download=1"
+    return Archive(address, "place/inner", "1 MB", checksum, into="place", packed=packed)
 
 
 def test_an_archive_is_fetched_checked_and_unpacked(tmp_path, server, opener):
@@ -127,7 +126,7 @@ def test_no_published_checksum_is_said(tmp_path, server, opener):
 
 
 def test_a_plain_file_goes_to_its_place(tmp_path, server, opener):
-    download_archive(archive(server, kind="file"), tmp_path, opener=opener)
+    download_archive(archive(server, packed=False), tmp_path, opener=opener)
     assert (tmp_path / "place" / "data.zip").read_bytes() == server.body
 
 

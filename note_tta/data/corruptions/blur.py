@@ -6,6 +6,8 @@ import numpy as np
 
 from .sampling import Images, central_zoom, gaussian, line_blur
 
+__all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"]
+
 
 def gaussian_blur(images: Images, _generator: np.random.Generator, sigma: float) -> Images:
     """Smooth by a Gaussian."""
@@ -25,8 +27,7 @@ def _disk(radius: float, sigma: float) -> Images:
     across = sum(weight * padded[:, i : i + size] for i, weight in enumerate(weights))
     kernel = sum(weight * across[i : i + size] for i, weight in enumerate(weights))
     used = np.flatnonzero(kernel.max(axis=1) > 1e-8)
-    trimmed: Images = kernel[used[0] : used[-1] + 1, used[0] : used[-1] + 1].astype(np.float32)
-    return trimmed
+    return kernel[used[0] : used[-1] + 1, used[0] : used[-1] + 1].astype(np.float32)
 
 
 def defocus_blur(images: Images, _generator: np.random.Generator, radius: float, sigma: float) -> Images:
@@ -104,5 +105,4 @@ def zoom_factors(stop: float, step: float) -> list[float]:
     >>> zoom_factors(1.26, 0.01)[-1], len(zoom_factors(1.11, 0.01))
     (1.2500000000000002, 12)
     """
-    factors: list[float] = np.arange(1, stop, step).tolist()
-    return factors
+    return np.arange(1, stop, step).tolist()

@@ -12,14 +12,15 @@ from scipy import ndimage
 
 from .sampling import Images, bilinear
 
+__all__ = ["brightness", "contrast", "elastic_transform", "jpeg_compression", "night", "pixelate", "saturate"]
+
 
 def brightness(images: Images, _generator: np.random.Generator, amount: float) -> Images:
     """Add to the value (the largest channel) of every pixel; hue and saturation stay."""
     value = images.max(axis=3, keepdims=True)
     brighter = np.clip(value + np.float32(amount), 0, 1)
     ratio = brighter / np.where(value > 0, value, np.float32(1))
-    lit: Images = np.where(value > 0, images * ratio, brighter)
-    return lit
+    return np.where(value > 0, images * ratio, brighter)
 
 
 def night(images: Images, generator: np.random.Generator, exposure: float, photons: float) -> Images:
@@ -29,8 +30,7 @@ def night(images: Images, generator: np.random.Generator, exposure: float, photo
     """
     gamma = 2.2
     arriving = photons * exposure * np.power(images, gamma, dtype=np.float64)
-    dark: Images = np.power(generator.poisson(arriving) / photons, 1 / gamma).astype(np.float32)
-    return dark
+    return np.power(generator.poisson(arriving) / photons, 1 / gamma).astype(np.float32)
 
 
 def saturate(images: Images, _generator: np.random.Generator, factor: float, shift: float) -> Images:
@@ -46,15 +46,13 @@ def saturate(images: Images, _generator: np.random.Generator, factor: float, shi
     saturation = np.clip(spread / bright * np.float32(factor) + np.float32(shift), 0, 1)
     red = np.array([0, 1, 1], dtype=np.float32)
     distance = np.where(spread > 0, (value - images) / np.where(spread > 0, spread, np.float32(1)), red)
-    coloured: Images = value * (1 - saturation * distance)
-    return coloured
+    return value * (1 - saturation * distance)
 
 
 def contrast(images: Images, _generator: np.random.Generator, factor: float) -> Images:
     """Shrink every channel towards its mean over the image."""
     means = images.mean(axis=(1, 2), keepdims=True, dtype=np.float64).astype(np.float32)
-    faded: Images = (images - means) * np.float32(factor) + means
-    return faded
+    return (images - means) * np.float32(factor) + means
 
 
 def elastic_transform(

@@ -8,6 +8,8 @@ from scipy import ndimage
 
 from .sampling import Images, bilinear
 
+__all__ = ["canny_edges", "dotted_line", "rotate", "scale", "shear", "stripe", "translate", "zigzag"]
+
 
 def _signs(generator: np.random.Generator, *shape: int) -> npt.NDArray[np.float64]:
     return np.asarray(2.0 * generator.integers(0, 2, shape) - 1)
@@ -70,8 +72,7 @@ def _draw(images: Images, heights: npt.NDArray[np.float64]) -> Images:
     distance = np.abs(rows - heights[:, None, :])
     with np.errstate(divide="ignore", invalid="ignore"):
         ink = 1 + np.log(np.maximum(1 - distance / 2.3, 0))
-    drawn: Images = np.clip(images + np.nan_to_num(np.clip(ink, 0, 1))[..., None], 0, 1).astype(np.float32)
-    return drawn
+    return np.clip(images + np.nan_to_num(np.clip(ink, 0, 1))[..., None], 0, 1).astype(np.float32)
 
 
 def dotted_line(images: Images, generator: np.random.Generator) -> Images:

@@ -18,8 +18,7 @@ Border = Literal["mirror", "reflect", "zero"]
 
 def gaussian(images: Images, sigma: float) -> Images:
     """Gaussian smoothing of each image, edges continued."""
-    smoothed: Images = ndimage.gaussian_filter(images, (0, sigma, sigma, 0), mode="nearest", truncate=4)
-    return smoothed
+    return ndimage.gaussian_filter(images, (0, sigma, sigma, 0), mode="nearest", truncate=4)
 
 
 def _fold(index: npt.NDArray[np.int64], size: int, border: Border) -> npt.NDArray[np.int64]:
@@ -62,8 +61,7 @@ def central_zoom(images: Images, zoom: float) -> Images:
     high = np.minimum(low + 1, size - 1)
     share = (position - low).astype(np.float32)
     rows = images[:, low] * (1 - share)[:, None, None] + images[:, high] * share[:, None, None]
-    zoomed: Images = rows[:, :, low] * (1 - share)[:, None] + rows[:, :, high] * share[:, None]
-    return zoomed
+    return rows[:, :, low] * (1 - share)[:, None] + rows[:, :, high] * share[:, None]
 
 
 def line_blur(images: Images, radius: int, sigma: float, angles: npt.NDArray[np.float64]) -> Images:

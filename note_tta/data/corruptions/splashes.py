@@ -8,6 +8,8 @@ from scipy import ndimage
 
 from .sampling import Images, gaussian
 
+__all__ = ["spatter"]
+
 _MUD = np.array([63, 42, 20], dtype=np.float32) / 255
 _WATER = np.array([175, 238, 238], dtype=np.float32) / 255
 _RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
 from scipy import ndimage
 
-from ..base import BadData
+from ..pictures import read_picture_file
 
 Texture = npt.NDArray[np.uint8]
 FROST_FOLDER = "frost"
@@ -19,27 +18,16 @@ USED = 5  # the benchmark's makers draw from the first five of their six files
 SIDE = 512
 
 
-def frost_textures(root: Path | None) -> tuple[Sequence[Texture], str]:
+def frost_textures(root: Path) -> tuple[Sequence[Texture], str]:
     """Five ice textures, uint8 `[H, W, 3]`, and where they come from: "published" or "procedural"."""
     found: list[Texture] = []
-    if root is not None:
-        for number in range(1, USED + 1):
-            for suffix in (".png", ".jpg"):
-                file = root / FROST_FOLDER / f"frost{number}{suffix}"
-                if file.is_file():
-                    found.append(_read(file))
-                    break
+    for number in range(1, USED + 1):
+        files = [root / FROST_FOLDER / f"frost{number}{suffix}" for suffix in (".png", ".jpg")]
+        present = [file for file in files if file.is_file()]
+        found += [np.asarray(read_picture_file(file)) for file in present[:1]]
     if len(found) == USED:
         return found, "published"
     return [ice_texture(number) for number in range(USED)], "procedural"
-
-
-def _read(file: Path) -> Texture:
-    try:
-        with Image.open(file) as picture:
-            return np.asarray(picture.convert("RGB"))
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
-        raise BadData(file, f"not a readable picture ({error})") from error
 
 
 @cache

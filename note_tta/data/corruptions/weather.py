@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from .sampling import Images, central_zoom, line_blur
 
+__all__ = ["fog", "frost", "snow"]
+
 _GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 SMALL = 64  # images up to this side take frost textures shrunk to a fifth, as CIFAR-C does
 
@@ -32,8 +34,7 @@ def snow(
     flakes = line_blur(np.clip(flakes, 0, 1), radius, sigma, generator.uniform(-135, -45, (count,)))
     grey = images if channels == 1 else (images * _GREY).sum(axis=3, keepdims=True)
     whitened = weight * images + (1 - weight) * np.maximum(images, grey * 1.5 + 0.5)
-    snowy: Images = (whitened + flakes + flakes[:, ::-1, ::-1]).astype(np.float32)
-    return snowy
+    return (whitened + flakes + flakes[:, ::-1, ::-1]).astype(np.float32)
 
 
 def frost(
@@ -92,8 +93,7 @@ def plasma(count: int, size: int, decay: float, generator: np.random.Generator) 
 
     def around(total: Images) -> Images:
         noise = generator.random(total.shape, dtype=np.float32)
-        filled: Images = total / 4 + np.float32(wobble * wobble) * (2 * noise - 1)
-        return filled
+        return total / 4 + np.float32(wobble * wobble) * (2 * noise - 1)
 
     while step >= 2:
         half = step // 2
