@@ -53,8 +53,7 @@ class SensorCNN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map windows `[B, C, L]` to logits `[B, num_classes]`."""
-        logits: Tensor = self.fc(self.features(self.normalize(x)).mean(2))
-        return logits
+        return self.fc(self.features(self.normalize(x)).mean(2))
 
 
 class DigitsCNN(nn.Module):
@@ -84,5 +83,4 @@ class DigitsCNN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images `[B, C, H, W]` in [0, 1] to logits `[B, num_classes]`."""
-        logits: Tensor = self.fc(self.features(self.normalize(x)).mean((2, 3)))
-        return logits
+        return self.fc(self.features(self.normalize(x)).mean((2, 3)))

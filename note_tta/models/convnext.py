@@ -34,8 +34,7 @@ class ConvNeXtBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `[B, channels, H, W]` to the same shape."""
         y = self.scale * self.mlp(self.norm(self.conv(x).permute(0, 2, 3, 1)))
-        out: Tensor = x + y.permute(0, 3, 1, 2)
-        return out
+        return x + y.permute(0, 3, 1, 2)
 
 
 class ConvNeXt(nn.Module):
@@ -77,5 +76,4 @@ class ConvNeXt(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map images `[B, C, H, W]` in [0, 1] to logits `[B, num_classes]`."""
         x = self.stages(self.stem(self.normalize(x)))
-        logits: Tensor = self.head(self.norm(x.mean((2, 3))))
-        return logits
+        return self.head(self.norm(x.mean((2, 3))))

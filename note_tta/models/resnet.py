@@ -41,8 +41,7 @@ class BasicBlock(nn.Module):
         """Map `[B, inputs, H, W]` to `[B, planes, H / stride, W / stride]`."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
-        out: Tensor = self.relu(self.bn2(self.conv2(x)) + shortcut)
-        return out
+        return self.relu(self.bn2(self.conv2(x)) + shortcut)
 
 
 class Bottleneck(nn.Module):
@@ -67,8 +66,7 @@ class Bottleneck(nn.Module):
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.relu(self.bn2(self.conv2(x)))
-        out: Tensor = self.relu(self.bn3(self.conv3(x)) + shortcut)
-        return out
+        return self.relu(self.bn3(self.conv3(x)) + shortcut)
 
 
 class ResNet(nn.Module):
@@ -126,8 +124,7 @@ class ResNet(nn.Module):
         """Map images `[B, C, H, W]` in [0, 1] to logits `[B, num_classes]`."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalize(x)))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        logits: Tensor = self.fc(self.avgpool(x).flatten(1))
-        return logits
+        return self.fc(self.avgpool(x).flatten(1))
 
 
 def _stage(

@@ -65,8 +65,7 @@ class SmallResNet(nn.Module):
         """Map images `[B, C, H, W]` in [0, 1] to logits `[B, num_classes]`."""
         x = F.relu(self.bn1(self.conv1(self.normalize(x))))
         x = self.layer3(self.layer2(self.layer1(x)))
-        logits: Tensor = self.linear(x.mean((2, 3)))
-        return logits
+        return self.linear(x.mean((2, 3)))
 
 
 def _stage(inputs: int, planes: int, blocks: int, *, stride: int) -> nn.Sequential:

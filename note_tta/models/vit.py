@@ -23,8 +23,7 @@ class Attention(nn.Module):
         batch, tokens, width = x.shape
         parts = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(parts[0], parts[1], parts[2])
-        out: Tensor = self.proj(mixed.transpose(1, 2).reshape(batch, tokens, width))
-        return out
+        return self.proj(mixed.transpose(1, 2).reshape(batch, tokens, width))
 
 
 class Block(nn.Module):
@@ -40,8 +39,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map tokens `[B, T, width]` to tokens."""
         x = x + self.attn(self.norm1(x))
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
+        return x + self.mlp(self.norm2(x))
 
 
 class VisionTransformer(nn.Module):
@@ -81,5 +79,4 @@ class VisionTransformer(nn.Module):
             raise ValueError(f"images must be {self.side}x{self.side}, got {x.shape[2]}x{x.shape[3]}")
         tokens = self.patch_embed(self.normalize(x)).flatten(2).transpose(1, 2)
         tokens = torch.cat([self.cls_token.expand(len(x), -1, -1), tokens], dim=1) + self.pos_embed
-        logits: Tensor = self.head(self.norm(self.blocks(tokens))[:, 0])
-        return logits
+        return self.head(self.norm(self.blocks(tokens))[:, 0])
