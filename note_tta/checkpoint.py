@@ -219,12 +219,7 @@ def load_state(path: str | Path, method: Method) -> None:
         ValueError: The file is damaged, or of another method or model. The method has not changed.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    try:
-        state = load_plain(path)
-    except Exception as error:  # a damaged or crafted file can raise anything
-        raise ValueError(f"{path} cannot be read as the state of a method: {_first_line(error)}") from None
+    state = _read_plain(path, "the state of a method")
     try:
         method.load_state_dict(state)
     except ValueError as error:
@@ -274,12 +269,7 @@ def _read_safetensors(path: Path, *, only_header: bool = False) -> tuple[dict[st
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         return _read_safetensors(path)[0]
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    try:
-        content = load_plain(path)
-    except Exception as error:  # a damaged or crafted pickle can raise anything
-        raise ValueError(f"{path} cannot be read as a file of weights only: {_first_line(error)}") from None
+    content = _read_plain(path, "a file of weights only")
     for wrapper in _WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
@@ -293,8 +283,14 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     return dict(content)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _read_plain(path: Path, what: str) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        return load_plain(path)
+    except Exception as error:  # a damaged or crafted pickle can raise anything
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} cannot be read as {what}: {reason}") from None
 
 
 def _own_name(name: str, own: Mapping[str, Tensor]) -> str:

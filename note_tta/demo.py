@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -23,6 +22,7 @@ from . import streams
 from .checkpoint import load_checkpoint
 from .data import DATASETS, open_dataset
 from .evaluation import Result, evaluate
+from .experiments.process_pool import available_cores
 from .experiments.variants import METHOD_ROWS
 from .methods import find_method, method_class
 from .models import build_model
@@ -63,12 +63,11 @@ def run_demo(out: str | Path = "demo", *, seed: int = 0, on_step: Step = lambda 
     """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
         ProcessPoolExecutor(
-            workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)
+            available_cores(), mp_context=context, initializer=torch.set_num_threads, initargs=(1,)
         ) as pool,
     ):
         training = {pool.submit(_train, norm, folder, seed): norm for norm in ("bn", "iabn")}
@@ -85,7 +84,7 @@ def run_demo(out: str | Path = "demo", *, seed: int = 0, on_step: Step = lambda 
             done[key] = result
             on_step(f"{key[1]} on the {key[0]} streams: {result.error:.1f} %")
     results = {stream: {method: done[stream, method] for method in SHOWN} for stream in STREAMS}
-    return Demo(results, _write_page(out, results), _write_errors(out, results))
+    return _write(out, results)
 
 
 def _finished(running: dict[Future[T], K]) -> Iterator[tuple[K, T]]:
@@ -130,32 +129,26 @@ def _run(name: str, stream: str, folder: str, seed: int) -> Result:
     )
 
 
-def _write_errors(out: Path, results: dict[str, dict[str, Result]]) -> Path:
-    errors = {
+def _write(out: Path, results: dict[str, dict[str, Result]]) -> Demo:
+    """Write the page and the errors."""
+    page, errors = out / "index.html", out / "results.json"
+    numbers = {
         stream: {name: round(r.error, 4) for name, r in rows.items()} for stream, rows in results.items()
     }
-    path = out / "results.json"
-    path.write_text(json.dumps(errors, indent=2) + "\n")
-    return path
-
-
-def _write_page(out: Path, results: dict[str, dict[str, Result]]) -> Path:
-    path = out / "index.html"
-    path.write_text(
-        demo_page(
-            results,
-            title="Handwritten digits in drift",
-            intro=(
-                "A network that was trained on clean digits meets low contrast, too much light, and images "
-                "that each have their own style. In the first stream the classes come in long runs, as in front "
-                "of a camera; in the second the same samples are shuffled."
-            ),
-            domain="contrast, brightness, style",
-            stream_titles={
-                "correlated": "Temporally correlated (Dirichlet 0.1)",
-                "iid": "Uniformly shuffled (i.i.d.)",
-            },
+    errors.write_text(json.dumps(numbers, indent=2) + "\n")
+    text = demo_page(
+        results,
+        title="Handwritten digits in drift",
+        intro=(
+            "A network that was trained on clean digits meets low contrast, too much light, and images "
+            "that each have their own style. In the first stream the classes come in long runs, as in front "
+            "of a camera; in the second the same samples are shuffled."
         ),
-        encoding="utf-8",
+        domain="contrast, brightness, style",
+        stream_titles={
+            "correlated": "Temporally correlated (Dirichlet 0.1)",
+            "iid": "Uniformly shuffled (i.i.d.)",
+        },
     )
-    return path
+    page.write_text(text, encoding="utf-8")
+    return Demo(results, page, errors)

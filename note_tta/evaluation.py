@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from .progress import Follow, progress_bars
+
 PROGRESS_AFTER_SECONDS = 3.0
+_BAR = "{task.description}, error {task.fields[error]:.1f} %"
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,11 @@ def evaluate(
     predictions: list[Tensor] = []
     labels: list[Tensor] = []
     latencies: list[float] = []
-    total = _length(loader)
-    show = sys.stderr.isatty() if progress is None else progress
-    with _LateBar(type(method).__name__, total, show) as bar:
-        for batch in loader:
+    show = (sys.stderr.isatty() if progress is None else progress) and find_spec("rich") is not None
+    start, answered, wrong = time.perf_counter(), 0, 0
+    with ExitStack() as stack:
+        follow: Follow | None = None
+        for number, batch in enumerate(loader, start=1):
             x, y = _pair(batch)
             x = x if device is None else x.to(device)
             y = torch.as_tensor(y).cpu()
@@ -116,7 +120,12 @@ def evaluate(
             latencies.append(time.perf_counter() - before)
             predictions.append(predicted)
             labels.append(y)
-            bar.advance(len(y), int((predicted != y).sum()))
+            answered += len(y)
+            wrong += int((predicted != y).sum())
+            if show and time.perf_counter() - start > PROGRESS_AFTER_SECONDS:
+                follow = follow or stack.enter_context(progress_bars(_BAR, transient=True))
+                error = 100 * wrong / max(answered, 1)
+                follow(type(method).__name__, number, _length(loader) or 0, error=error)
     empty = torch.empty(0, dtype=torch.long)
     return Result(
         predictions=torch.cat(predictions) if predictions else empty,
@@ -124,53 +133,6 @@ def evaluate(
         seconds=sum(latencies),
         latencies=latencies,
     )
-
-
-class _LateBar:
-    """A progress bar that appears after a few seconds, if `show` is set and rich is installed."""
-
-    def __init__(self, name: str, total: int | None, show: bool) -> None:
-        self._name, self._total, self._show = name, total, show and find_spec("rich") is not None
-        self._start = time.perf_counter()
-        self._batches = self._answered = self._wrong = 0
-        self._bar: Any = None
-
-    def __enter__(self) -> _LateBar:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def advance(self, answered: int, wrong: int) -> None:
-        """Count a batch."""
-        self._batches += 1
-        self._answered += answered
-        self._wrong += wrong
-        if not self._show or time.perf_counter() - self._start <= PROGRESS_AFTER_SECONDS:
-            return
-        if self._bar is None:
-            self._bar, self._task = _rich_bar(self._name, self._total)
-        error = 100 * self._wrong / max(self._answered, 1)
-        self._bar.update(self._task, completed=self._batches, error=error)
-
-
-def _rich_bar(name: str, total: int | None) -> tuple[Any, Any]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("batches · error {task.fields[error]:.1f} %"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    task = bar.add_task(name, total=total, error=float("nan"))
-    bar.start()
-    return bar, task
 
 
 def _pair(batch: object) -> tuple[Tensor, Tensor]:

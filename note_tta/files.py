@@ -104,9 +104,9 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
-def write_text(path: Path, text: str, mark: str = "") -> None:
-    """Write a text file in one step; `mark` as in `replacing`."""
-    with replacing(path, mark) as temporary:
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in one step."""
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

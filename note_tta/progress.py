@@ -12,7 +12,11 @@ Follow = Callable[..., None]
 
 @contextmanager
 def progress_bars(
-    text: str = "{task.description}", *, in_bytes: bool = False, enabled: bool = True
+    text: str = "{task.description}",
+    *,
+    in_bytes: bool = False,
+    enabled: bool = True,
+    transient: bool = False,
 ) -> Iterator[Follow]:
     """Bars on standard error, one for each kind of work.
 
@@ -20,6 +24,7 @@ def progress_bars(
         text: The text before a bar, as a template of rich; the calls give its fields.
         in_bytes: Whether amounts are bytes.
         enabled: Whether to show bars at all.
+        transient: Whether they vanish at the end.
     """
     from rich.console import Console
     from rich.progress import (
@@ -34,7 +39,8 @@ def progress_bars(
     console = Console(stderr=True)
     amount = DownloadColumn() if in_bytes else MofNCompleteColumn()
     columns = (TextColumn(text), BarColumn(), amount, TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not (enabled and console.is_terminal)) as bars:
+    disabled = not (enabled and console.is_terminal)
+    with Progress(*columns, console=console, disable=disabled, transient=transient) as bars:
         tasks: dict[str, Any] = {}
 
         def follow(what: str, done: int, total: int, **shown: Any) -> None:

@@ -54,29 +54,21 @@ class Subset:
         return self._samples.inputs(self._indices[indices])
 
 
-class _Batches(Dataset[tuple[Tensor, Tensor]]):
-    """Batches by number, so that a `DataLoader` keeps their order with any number of workers."""
+class _ByBatch(Dataset[tuple[Tensor, Tensor]]):
+    """Samples by the indices of a batch."""
 
-    def __init__(self, samples: Samples, batches: list[Tensor]) -> None:
+    def __init__(self, samples: Samples) -> None:
         self._samples = samples
-        self._batches = batches
 
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        indices = self._batches[number]
+    def __getitem__(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         return self._samples.inputs(indices), self._samples.labels[indices]
 
 
 def read_batches(
     samples: Samples, batches: list[Tensor], *, workers: int = 0
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield `(inputs, labels)` for each tensor of indices, read ahead by `workers` processes."""
-    loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
-        _Batches(samples, batches), batch_size=None, num_workers=workers
-    )
-    return iter(loader)
+    """Yield `(inputs, labels)` for each tensor of indices, in order, read ahead by `workers` processes."""
+    return iter(DataLoader(_ByBatch(samples), batch_size=None, sampler=batches, num_workers=workers))
 
 
 def epoch_batches(
