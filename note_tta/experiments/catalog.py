@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..names import DATASET_HOMES, METHOD_HOMES
-from .experiment import Experiment, Point
+from .experiment import Experiment, Kind, Point
 from .variants import (
     ABLATION_ROWS,
     AS_ABLATION,
@@ -17,6 +17,7 @@ from .variants import (
 __all__ = ["EXPERIMENTS", "find"]
 
 _BOTH = ("correlated", "iid")
+_WITH_NOTE_IID = (*METHOD_ROWS, "note_iid")
 _CIFAR = ("cifar10", "cifar100")
 _CORRUPTED = (*_CIFAR, "imagenet")
 _REAL = ("kitti", "harth", "extrasensory")
@@ -24,13 +25,21 @@ _DELTAS = (
     *(Point(delta=delta, label=f"{delta:g}") for delta in (0.001, 0.01, 0.1, 1.0, 10.0)),
     Point("iid", label="uniform"),
 )
-_RECURRING = (Point("recurring", visits=20),)
 _SIZES = tuple(Point(batch_size=size, label=str(size)) for size in (16, 32, 64, 128, 256, 512))
 
+
+def _protocol(name: str, title: str, *protocols: str) -> Experiment:
+    points = tuple(Point(protocol) for protocol in protocols)
+    return Experiment(name, title, "domains", _CIFAR, PROTOCOL_ROWS, points=points, labels=FORMS_OF_NOTE)
+
+
+def _recurring(name: str, title: str, kind: Kind) -> Experiment:
+    points = (Point("recurring", visits=20),)
+    return Experiment(name, title, kind, _CIFAR, RECURRING_ROWS, points=points, labels=FORMS_OF_NOTE)
+
+
 _ALL = (
-    Experiment(
-        "table1", "Table 1: error on corrupted images", "table", _CORRUPTED, (*METHOD_ROWS, "note_iid"), _BOTH
-    ),
+    Experiment("table1", "Table 1: error on corrupted images", "table", _CORRUPTED, _WITH_NOTE_IID, _BOTH),
     Experiment("table2", "Table 2: error on real streams", "table", _REAL, METHOD_ROWS),
     Experiment(
         "table3",
@@ -55,17 +64,12 @@ _ALL = (
         "Tables by domain",
         "domains",
         (*_CORRUPTED, "harth", "extrasensory"),
-        (*METHOD_ROWS, "note_iid"),
+        _WITH_NOTE_IID,
         _BOTH,
         more=("iabn", "pbrs", "iabn_rs", "in_pbrs", "in_star_pbrs"),
     ),
     Experiment(
-        "table-mnist",
-        "Table MNIST-C: error by corruption",
-        "domains",
-        ("mnist",),
-        (*METHOD_ROWS, "note_iid"),
-        _BOTH,
+        "table-mnist", "Table MNIST-C: error by corruption", "domains", ("mnist",), _WITH_NOTE_IID, _BOTH
     ),
     Experiment(
         "table-ablation",
@@ -91,51 +95,11 @@ _ALL = (
         FILTER_ROWS,
         _BOTH,
     ),
-    Experiment(
-        "table-ptta",
-        "Practical protocol (PTTA): all domains in one correlated stream",
-        "domains",
-        _CIFAR,
-        PROTOCOL_ROWS,
-        points=(Point("ptta"),),
-        labels=FORMS_OF_NOTE,
-    ),
-    Experiment(
-        "table-continual",
-        "Continual protocol: all domains in one stream, each shuffled",
-        "domains",
-        _CIFAR,
-        PROTOCOL_ROWS,
-        points=(Point("continual"),),
-        labels=FORMS_OF_NOTE,
-    ),
-    Experiment(
-        "table-mixed",
-        "Mixed protocol: all domains at once",
-        "domains",
-        _CIFAR,
-        PROTOCOL_ROWS,
-        points=(Point("mixed"), Point("mixed-correlated")),
-        labels=FORMS_OF_NOTE,
-    ),
-    Experiment(
-        "table-recurring",
-        "Recurring protocol: the practical stream twenty times over",
-        "visits",
-        _CIFAR,
-        RECURRING_ROWS,
-        points=_RECURRING,
-        labels=FORMS_OF_NOTE,
-    ),
-    Experiment(
-        "figure-recurring",
-        "Recurring protocol: error by visit",
-        "visit curves",
-        _CIFAR,
-        RECURRING_ROWS,
-        points=_RECURRING,
-        labels=FORMS_OF_NOTE,
-    ),
+    _protocol("table-ptta", "Practical protocol (PTTA): all domains in one correlated stream", "ptta"),
+    _protocol("table-continual", "Continual protocol: all domains in one stream, each shuffled", "continual"),
+    _protocol("table-mixed", "Mixed protocol: all domains at once", "mixed", "mixed-correlated"),
+    _recurring("table-recurring", "Recurring protocol: the practical stream twenty times over", "visits"),
+    _recurring("figure-recurring", "Recurring protocol: error by visit", "visit curves"),
     Experiment(
         "figure2", "Figure 2: i.i.d. against correlated streams", "bars", ("cifar10",), METHOD_ROWS, _BOTH
     ),
