@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -10,11 +10,11 @@ import torch
 import note_tta as tta
 from note_tta import streams
 
-from .common import BATCH, source_model
+from .common import BATCH
 from .watch_published import cifar_model, cifar_source, cifar_stream
-from .watch_streams import Pool, correlated, drifting, pool, source_batches
+from .watch_streams import Pool, at_size, correlated, drifting, pool, small_model, source_batches
 
-Case = tuple[Callable[[], Any], Callable[[], list[Pool]], Callable[[], Iterator[Pool]]]
+Case = tuple[Callable[[], Any], Callable[[], list[Pool]], Callable[[], Iterable[Pool]]]
 
 SHUFFLED = 2048
 """Samples in no order before a stream becomes correlated."""
@@ -40,7 +40,36 @@ def _sorted(domain: str, rounds: int) -> Iterator[Pool]:
         yield from zip(x[order].split(BATCH), y[order].split(BATCH), strict=True)
 
 
+def _small_source() -> list[Pool]:
+    return list(at_size(source_batches(), 8))
+
+
 COLLAPSES: dict[str, Case] = {
+    "NOTE with LayerNorm, digits of 8x8, sorted by class": (
+        lambda: tta.NOTE(small_model("ln")),
+        _small_source,
+        lambda: at_size(_sorted("style", 5), 8),
+    ),
+    "NOTE with LayerNorm at a hundred times its rate, digits of 8x8, sorted by class": (
+        lambda: tta.NOTE(small_model("ln"), lr=0.01),
+        _small_source,
+        lambda: at_size(_sorted("style", 5), 8),
+    ),
+    "RoTTA, digits of 8x8, recurring": (
+        lambda: tta.RoTTA(small_model("bn")),
+        _small_source,
+        lambda: at_size(drifting(12_000, 60, 1500), 8),
+    ),
+    "RoTTA at thirty times its rate, digits of 8x8, recurring": (
+        lambda: tta.RoTTA(small_model("bn"), lr=0.03, ema=0.97),
+        _small_source,
+        lambda: at_size(drifting(12_000, 60, 1500), 8),
+    ),
+    "TENT at thirty times its rate, digits of 8x8, correlated": (
+        lambda: tta.TENT(small_model("bn"), lr=0.03),
+        _small_source,
+        lambda: at_size(correlated("brightness", 6000, 50), 8),
+    ),
     "TENT, CIFAR10-C brightness, correlated": (
         lambda: tta.TENT(cifar_model("bn")),
         cifar_source,
@@ -50,31 +79,6 @@ COLLAPSES: dict[str, Case] = {
         lambda: tta.TENT(cifar_model("bn")),
         cifar_source,
         lambda: _shuffled_then_correlated("brightness", 3072),
-    ),
-    "TENT at thirty times its rate, digits, correlated": (
-        lambda: tta.TENT(source_model("bn"), lr=0.03),
-        source_batches,
-        lambda: correlated("contrast", 6000, 50),
-    ),
-    "NOTE with GroupNorm at a hundred times its rate, digits, sorted by class": (
-        lambda: tta.NOTE(source_model("gn"), lr=0.01),
-        source_batches,
-        lambda: _sorted("style", 5),
-    ),
-    "NOTE with GroupNorm, digits, sorted by class": (
-        lambda: tta.NOTE(source_model("gn")),
-        source_batches,
-        lambda: _sorted("style", 5),
-    ),
-    "RoTTA, digits, recurring": (
-        lambda: tta.RoTTA(source_model("bn")),
-        source_batches,
-        lambda: drifting(12_000, 60, 1500),
-    ),
-    "RoTTA at thirty times its rate, digits, recurring": (
-        lambda: tta.RoTTA(source_model("bn"), lr=0.03, ema=0.97),
-        source_batches,
-        lambda: drifting(12_000, 60, 1500),
     ),
 }
 """By name: the method, its source samples, the stream."""

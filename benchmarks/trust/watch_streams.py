@@ -15,7 +15,6 @@ import note_tta as tta
 from note_tta import streams
 from note_tta.data import open_dataset
 from note_tta.methods.norm import batch_norms
-from note_tta.models import build_model
 
 from .common import BATCH, source_model
 
@@ -54,12 +53,24 @@ def at_size(batches: Iterable[Pool], size: int) -> list[Pool] | Iterator[Pool]:
 
 
 @cache
-def small_model() -> nn.Module:
-    """A `digits_cnn` of width 8 for digits of 8x8, trained in some seconds: a million samples of them take minutes."""
+def small_model(norm: str) -> nn.Module:
+    """Two convolutions for digits of 8x8, trained in some seconds: a million samples of them take minutes.
+
+    Args:
+        norm: "bn", "iabn" or "ln" (LayerNorm over channels and places).
+    """
+    torch.manual_seed(0)
+    norms = (
+        [nn.LayerNorm([16, 8, 8]), nn.LayerNorm([32, 4, 4])]
+        if norm == "ln"
+        else [nn.BatchNorm2d(16), nn.BatchNorm2d(32)]
+    )
+    first = [nn.Conv2d(1, 16, 3, padding=1, bias=False), norms[0], nn.ReLU(), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(16, 32, 3, padding=1, bias=False), norms[1], nn.ReLU(), nn.MaxPool2d(2)]
+    plain = nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(128, 10))
+    model = (tta.convert_iabn(plain) if norm == "iabn" else plain).train()
     data = open_dataset("digits").domain("train")
     x, y = F.adaptive_avg_pool2d(data.inputs(torch.arange(len(data))), 8), data.labels
-    torch.manual_seed(0)
-    model = build_model("digits_cnn", 10, norm="iabn", width=8).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     steps = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, SMALL_EPOCHS)
     for _ in range(SMALL_EPOCHS):

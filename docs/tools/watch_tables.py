@@ -27,20 +27,26 @@ def attack_table(path: Path = PATH) -> str:
     if not part.get("rows"):
         return NONE
     never = part["never_attacked"]
-    worst = max(max(row["with"].values()) for row in part["rows"].values())
+    worst = max(max(row["with"][domain] for domain in never) for row in part["rows"].values())
     words = (
         f"Each attack comes from the first sample of a stream on, then {part['clean_samples_after']:,} clean samples "
         "of the domain *style*, then the error is taken on clean digits "
         f"and on *style* in points over a NOTE that was never attacked ({never['test']:.1f} % and "
-        f"{never['style']:.1f} %). The worst figure with the watch is {worst:+.1f} points."
+        f"{never['style']:.1f} %). An attack may end sooner: of the lengths that were tried, the figure is of the one "
+        f"that does most harm. The worst figure with the watch is {worst:+.1f} points."
     )
-    head = "attack | samples | NOTE alone: clean, style | watched: clean, style | first alarm at sample | returns"
+    head = (
+        "attack | samples | NOTE alone: clean, style | after | watched: clean, style | after "
+        "| first alarm at sample | returns"
+    )
     rows = (
         (
             name,
             f"{row['samples']:,}",
             _points(row["without"]),
+            f"{row['without']['samples']:,}",
             _points(row["with"]),
+            f"{row['with']['samples']:,}",
             _sample(row["first_alarm"], "–"),
             row["returns"],
         )

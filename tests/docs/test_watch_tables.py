@@ -9,15 +9,15 @@ FIGURES = {
         "rows": {
             "noise": {
                 "samples": 5120,
-                "without": {"test": 15.3, "style": 6.6},
-                "with": {"test": 0.4, "style": -2.6},
+                "without": {"samples": 5120, "test": 15.3, "style": 6.6},
+                "with": {"samples": 2560, "test": 0.4, "style": -2.6},
                 "first_alarm": 2048,
                 "returns": 0,
             },
             "a turn": {
                 "samples": 10000,
-                "without": {"test": 1.0, "style": 2.0},
-                "with": {"test": 1.0, "style": 3.1},
+                "without": {"samples": 10000, "test": 1.0, "style": 2.0},
+                "with": {"samples": 10000, "test": 1.0, "style": 3.1},
                 "first_alarm": None,
                 "returns": 1,
             },
@@ -57,8 +57,8 @@ def test_figures_are_in_the_tables(tool, tmp_path):
     tables, path = tool("watch_tables"), tmp_path / "watch.json"
     path.write_text(json.dumps(FIGURES))
     attacks = tables.attack_table(path)
-    assert "| noise | 5,120 | +15.3, +6.6 | +0.4, -2.6 | 2,048 | 0 |" in attacks
-    assert "| a turn | 10,000 | +1.0, +2.0 | +1.0, +3.1 | – | 1 |" in attacks
+    assert "| noise | 5,120 | +15.3, +6.6 | 5,120 | +0.4, -2.6 | 2,560 | 2,048 | 0 |" in attacks
+    assert "| a turn | 10,000 | +1.0, +2.0 | 10,000 | +1.0, +3.1 | 10,000 | – | 1 |" in attacks
     assert "The worst figure with the watch is +3.1 points." in attacks
     honest = tables.honest_table(path)
     assert "| drifting | 60,000 | 0.6 | 1 | 2 | 2,048 | 3.21 % |" in honest
