@@ -12,7 +12,7 @@ import logging
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from note_tta.models import build_model
 
 from .common import BATCH, TREE, source_model
 from .figures import read, write
-from .watch_cases import COLLAPSES
+from .watch_cases import COLLAPSES, WINDOW
 from .watch_published import published
 from .watch_streams import ATTACKS, Pool, at_size, correlated, drifting, pool, small_model, source_batches
 
@@ -36,13 +36,13 @@ LENGTHS = (2_560, 5_120)
 """Lengths at which an attack may end too."""
 STREAM = 50_000
 """Samples of one honest stream; then another one begins."""
-HONEST = ("samples", "wrong", "streams", "alarms", "returns", "resting_samples")
-WINDOW = 512
-"""Samples over which the error is taken while a method collapses."""
+COUNTED = ("samples", "wrong", "streams", "alarms", "returns", "resting_samples")
 TURN, TURNS = 1024, 3
 """Samples per turn, and turns that each of two methods is timed for."""
 
-Make = Callable[[], Any]
+Stream = Callable[[int, int], Iterable[Pool]]
+HONEST: dict[str, Stream] = {"like the source": partial(correlated, "test"), "drifting": drifting}
+"""Each makes so many samples from a seed."""
 
 
 def main() -> int:
@@ -99,55 +99,61 @@ def harm(method: Any, x: Tensor, never: dict[str, float]) -> dict[str, float]:
 
 
 def honest(arguments: argparse.Namespace) -> None:
-    """False alarms on clean and on honestly drifting correlated streams; goes on where it stopped."""
-    for title, size, source in (
-        ("digits", 32, source_model("iabn")),
-        ("digits of 8x8", 8, small_model("iabn")),
-    ):
-        first = tta.Watch(tta.NOTE(source), source=at_size(source_batches(), size))
+    """False alarms on clean and on honestly drifting correlated streams, in turn; goes on where it stopped."""
+    for size, wanted in zip((32, 8), arguments.honest, strict=True):
+        if not wanted:
+            continue
+        first = tta.Watch(
+            tta.NOTE(source_model("iabn") if size == 32 else small_model("iabn")),
+            source=at_size(source_batches(), size),
+        )
         first.calibrate(at_size(source_batches(), size))
-        for kind, stream in (("like the source", partial(correlated, "test")), ("drifting", drifting)):
-            name = f"{title}, {kind}"
-            row = read(arguments.out, "honest").get(name) or dict.fromkeys(HONEST, 0)
-            row["levels"] = {key: round(value, 3) for key, value in first.reference.levels.items()}
-            while row["samples"] < arguments.honest[size == 8]:
-                watch = first.fork()
-                samples = min(STREAM, arguments.honest[size == 8] - row["samples"])
-                for x, y in at_size(stream(samples, 1000 + 100 * row["streams"]), size):
-                    row["wrong"] += int((watch(x).argmax(1) != y).sum())
-                    row["samples"] += len(y)
-                row["streams"] += 1
-                row |= {
-                    key: row[key] + watch.tally.counts[key]
-                    for key in ("alarms", "returns", "resting_samples")
-                }
-                row["error"] = round(100 * row["wrong"] / row["samples"], 3)
-                row["causes"] = [*row.get("causes", []), *map(str, watch.alarms)]
-                write(arguments.out, ("honest", name), row)
+        names = {kind: f"digits of {size}x{size}, {kind}" for kind in HONEST}
+        done = dict.fromkeys(names, 0)
+        while min(done.values()) < wanted:
+            for kind, name in names.items():
+                done[kind] = _honest_stream(first, HONEST[kind], size, wanted, name, arguments.out)
+
+
+def _honest_stream(first: Any, stream: Stream, size: int, wanted: int, name: str, out: Path) -> int:
+    """Put one more stream to a twin of a watch and add its figures to a row, unless that has enough samples."""
+    row = read(out, "honest").get(name) or dict.fromkeys(COUNTED, 0)
+    if row["samples"] >= wanted:
+        return int(row["samples"])
+    watch = first.fork()
+    for x, y in at_size(stream(min(STREAM, wanted - row["samples"]), 1000 + 100 * row["streams"]), size):
+        row["wrong"] += int((watch(x).argmax(1) != y).sum())
+        row["samples"] += len(y)
+    row["streams"] += 1
+    row |= {key: row[key] + watch.tally.counts[key] for key in ("alarms", "returns", "resting_samples")}
+    row["error"] = round(100 * row["wrong"] / row["samples"], 3)
+    row["causes"] = [*row.get("causes", []), *map(str, watch.alarms)]
+    row["levels"] = {key: round(value, 3) for key, value in first.reference.levels.items()}
+    write(out, ("honest", name), row)
+    return int(row["samples"])
 
 
 def collapses(arguments: argparse.Namespace) -> None:
     """When the collapse of a method is called, beside its error until then."""
-    for name, (make, source, stream) in COLLAPSES.items():
+    for name, case in COLLAPSES.items():
         if arguments.cases and name not in arguments.cases:
             continue
-        watch = tta.Watch(make(), source=source(), rollback=False)
+        watch = tta.Watch(case.make(), source=case.source(), rollback=False)
         alone = tta.Source(watch.inner.backbone.module)
         wrong, lost = [], []
-        for x, y in stream():
+        for x, y in case.stream():
             wrong.append(watch(x).argmax(1) != y)
             lost.append(alone(x).argmax(1) != y)
         ours, theirs = (torch.cat(each).float().split(WINDOW) for each in (wrong, lost))
         errors = [round(100 * float(part.mean()), 1) for part in ours]
         frozen = [round(100 * float(part.mean()), 1) for part in theirs]
-        doubled = next((n for n, error in enumerate(errors) if error > 2 * max(errors[0], 1.0)), None)
         row = {
             "window": WINDOW,
             "errors": errors,
             "errors_of_source": frozen,
             "first_alarm": next((event.samples for event in watch.alarms), None),
             "cause": watch.alarms[0].cause if watch.alarms else "",
-            "doubled_at": None if doubled is None else (doubled + 1) * WINDOW,
+            "doubled_at": case.doubled(errors),
         }
         write(arguments.out, ("collapses", name), row)
 

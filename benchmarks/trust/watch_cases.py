@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,9 +12,39 @@ from note_tta import streams
 
 from .common import BATCH
 from .watch_published import cifar_model, cifar_source, cifar_stream
-from .watch_streams import Pool, at_size, correlated, drifting, pool, small_model, source_batches
+from .watch_streams import DOMAINS, Pool, at_size, correlated, drifting, pool, small_model, source_batches
 
-Case = tuple[Callable[[], Any], Callable[[], list[Pool]], Callable[[], Iterable[Pool]]]
+WINDOW = 512
+"""Samples over which the error is taken while a method collapses."""
+STRETCH = 3 * WINDOW
+"""Samples from one domain to the next of a stream on which they recur."""
+ROUNDS = 4
+"""So often they come."""
+
+
+class Case(NamedTuple):
+    """A method that goes wrong by itself.
+
+    Attributes:
+        make: Makes the method.
+        source: Makes its source samples.
+        stream: Makes the stream.
+        period: The error of a window is compared with that of the first round's window, a round having so many: where
+            domains recur, each is compared with itself.
+    """
+
+    make: Callable[[], Any]
+    source: Callable[[], list[Pool]]
+    stream: Callable[[], Iterable[Pool]]
+    period: int = 1
+
+    def doubled(self, errors: list[float]) -> int | None:
+        """The sample by which the error, in percent by window, has doubled."""
+        for window, error in enumerate(errors):
+            if error > 2 * max(errors[window % self.period], 1.0):
+                return (window + 1) * WINDOW
+        return None
+
 
 SHUFFLED = 2048
 """Samples in no order before a stream becomes correlated."""
@@ -40,42 +70,49 @@ def _sorted(domain: str, rounds: int) -> Iterator[Pool]:
         yield from zip(x[order].split(BATCH), y[order].split(BATCH), strict=True)
 
 
+def _recurring() -> Iterable[Pool]:
+    """Digits of 8x8 that go through all domains, several times."""
+    return at_size(drifting(ROUNDS * len(DOMAINS) * STRETCH, 60, STRETCH), 8)
+
+
 def _small_source() -> list[Pool]:
     return list(at_size(source_batches(), 8))
 
 
 COLLAPSES: dict[str, Case] = {
-    "NOTE with LayerNorm, digits of 8x8, sorted by class": (
+    "NOTE with LayerNorm, digits of 8x8, sorted by class": Case(
         lambda: tta.NOTE(small_model("ln")),
         _small_source,
         lambda: at_size(_sorted("style", 5), 8),
     ),
-    "NOTE with LayerNorm at a hundred times its rate, digits of 8x8, sorted by class": (
+    "NOTE with LayerNorm at a hundred times its rate, digits of 8x8, sorted by class": Case(
         lambda: tta.NOTE(small_model("ln"), lr=0.01),
         _small_source,
         lambda: at_size(_sorted("style", 5), 8),
     ),
-    "RoTTA, digits of 8x8, recurring": (
+    "RoTTA, digits of 8x8, recurring": Case(
         lambda: tta.RoTTA(small_model("bn")),
         _small_source,
-        lambda: at_size(drifting(12_000, 60, 1500), 8),
+        _recurring,
+        len(DOMAINS) * STRETCH // WINDOW,
     ),
-    "RoTTA at thirty times its rate, digits of 8x8, recurring": (
+    "RoTTA at thirty times its rate, digits of 8x8, recurring": Case(
         lambda: tta.RoTTA(small_model("bn"), lr=0.03, ema=0.97),
         _small_source,
-        lambda: at_size(drifting(12_000, 60, 1500), 8),
+        _recurring,
+        len(DOMAINS) * STRETCH // WINDOW,
     ),
-    "TENT at thirty times its rate, digits of 8x8, correlated": (
+    "TENT at thirty times its rate, digits of 8x8, correlated": Case(
         lambda: tta.TENT(small_model("bn"), lr=0.03),
         _small_source,
         lambda: at_size(correlated("brightness", 6000, 50), 8),
     ),
-    "TENT, CIFAR10-C brightness, correlated": (
+    "TENT, CIFAR10-C brightness, correlated": Case(
         lambda: tta.TENT(cifar_model("bn")),
         cifar_source,
         lambda: _in_order("brightness", 4096),
     ),
-    "TENT, CIFAR10-C brightness, shuffled, then correlated": (
+    "TENT, CIFAR10-C brightness, shuffled, then correlated": Case(
         lambda: tta.TENT(cifar_model("bn")),
         cifar_source,
         lambda: _shuffled_then_correlated("brightness", 3072),
