@@ -85,17 +85,26 @@ def attacks(arguments: argparse.Namespace) -> None:
 def harm(method: Any, x: Tensor, never: dict[str, float]) -> dict[str, float]:
     """Points of error over a method that was never attacked, after an attack and some clean samples.
 
-    An attack can end at any time: of several lengths this is the one that does most harm.
+    An attack can end at any time: of some lengths, and of those just before an alarm, this is the one that does most
+    harm.
     """
     found, seen = [], 0
     for part in x.split(BATCH):
+        before, alarms = method.fork(), len(_alarms(method))
         method(part)
+        ends = {seen: before} if len(_alarms(method)) > alarms else {}
         seen += len(part)
         if seen in LENGTHS or seen == len(x):
-            learned = after(method.fork())
+            ends[seen] = method.fork()
+        for samples, left in ends.items():
+            learned = after(left)
             points = {domain: round(learned[domain] - never[domain], 2) for domain in learned}
-            found.append({"longest": len(x), "samples": seen, **points})
+            found.append({"longest": len(x), "samples": samples, **points})
     return max(found, key=lambda each: max(each["test"], each["style"]))
+
+
+def _alarms(method: Any) -> list[Any]:
+    return list(getattr(method, "alarms", []))
 
 
 def honest(arguments: argparse.Namespace) -> None:
