@@ -22,7 +22,7 @@ ENOUGH_CLASSES = 10
 NARROW = 1.5
 """A memory of fewer effective classes than this is too narrow to learn from for long."""
 COPIED = 0.5
-"""So large a share of copies in the memory is too large to learn from for long."""
+"""So large a share of copies in the memory is too large to learn from for long; twice the share, for half as long."""
 DEAD = 0.1
 """So large a share of the input that no longer varies is too large to learn from for long."""
 LONG = 2
@@ -119,7 +119,8 @@ def _poor_memory(
     """A memory that nothing good is learned from, if that lasts."""
     looks, samples = signals["watched"] / look, memory.inputs()
     signals["copies"] = copies(samples)
-    copied = tally.last_for("copies", looks if signals["copies"] > COPIED else 0)
+    heavier = looks * signals["copies"] / COPIED
+    copied = tally.last_for("copies", heavier if signals["copies"] > COPIED else 0)
     words = f"{100 * signals['copies']:.0f} % of the memory's samples are copies of others"
     troubles = [Trouble(copied / LONG, "copies", words)]
     if reference is None:
