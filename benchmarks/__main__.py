@@ -45,8 +45,8 @@ def main() -> int:
         for figure in parts[name]():
             found.append(figure)
             status.print(f"  {figure.name}: {_shown(figure.value, figure)}", highlight=False)
-        if arguments.out:
-            _write(arguments.out, found, arguments)
+            if arguments.out:
+                _write(arguments.out, found, arguments)
     console.print(_table(found))
     if arguments.out:
         console.print(f"written to {arguments.out}", highlight=False)

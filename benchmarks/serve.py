@@ -261,8 +261,8 @@ def main() -> int:
         for figure in PARTS[name](arguments):
             figures.append(figure)
             print(f"{figure.name}: {figure.value:.3g} {figure.unit} {figure.detail or ''}", flush=True)
-        if arguments.out:
-            write_figures(arguments.out, figures, keep=len(arguments.only) < len(PARTS))
+            if arguments.out:
+                write_figures(arguments.out, figures, keep=len(arguments.only) < len(PARTS))
     return 0 if all(figure.kept for figure in figures) else 1
 
 

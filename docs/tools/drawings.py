@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from live_tables import FOLDER, RATE, figures, sizes
 from torch import Tensor, nn
 
 import note_tta as tta
@@ -20,7 +21,7 @@ from note_tta.report.drawing import DIM, FG, class_colour, draw, standalone, str
 
 PICTURES = Path(__file__).resolve().parents[1] / "pictures"
 LATENCY = PICTURES.parents[1] / "results" / "benchmarks" / "latency.json"
-BLUE, ORANGE, GREY = "#1f6feb", "#c2570c", "#7a8699"
+BLUE, ORANGE, GREY, GREEN = "#1f6feb", "#c2570c", "#7a8699", "#3f8f4f"
 
 
 def shrinkage(figure: Any) -> None:
@@ -130,6 +131,28 @@ def latency(figure: Any) -> None:
     figure.axes[0].set_ylabel("milliseconds per call")
 
 
+def many_streams(figure: Any, folder: Path = FOLDER) -> None:
+    """Throughput and memory over the number of streams, from the last `make bench-fleet`."""
+    grids = sizes(figures("fleet", folder))
+    rates, memory = figure.subplots(1, 2)
+    for (mix, grid), colour in zip(grids.items(), (BLUE, ORANGE, GREEN, GREY), strict=False):
+        streams = [int(size) for size in grid]
+        rates.plot(streams, [of["fleet"][RATE] for of in grid.values()], "o-", color=colour, label=mix)
+    rates.axhline(1, color=FG, dashes=(4, 3))
+    rates.set(xscale="log", ylim=(0, 1.4), xlabel="streams", ylabel="samples/s ÷ one NOTE at B=64")
+    rates.set_title("Throughput of a fleet, updates included", loc="left", fontsize=8, weight="bold")
+    rates.legend(ncols=2, loc="lower left", frameon=False)
+    names = {"copies": ("a copy of the model each", GREY), "separate": ("methods that share it", ORANGE)}
+    for kind, (label, colour) in {**names, "fleet": ("a fleet", BLUE)}.items():
+        held = [(int(n), of[kind]["memory, MB"]) for n, of in grids["uniform"].items() if kind in of]
+        memory.plot(
+            *zip(*[pair for pair in held if pair[1] > 0], strict=True), "o-", color=colour, label=label
+        )
+    memory.set(xscale="log", yscale="log", xlabel="streams", ylabel="MB")
+    memory.set_title("Memory beyond the model", loc="left", fontsize=8, weight="bold")
+    memory.legend(loc="upper left", frameon=False)
+
+
 def _by_batches(method: tta.Method, values: Tensor) -> Tensor:
     return torch.cat([method(part) for part in values.split(64)])
 
@@ -140,6 +163,8 @@ DRAWINGS = {
     "latency": (latency, (760, 230), "The time of every call"),
     "batch-statistics": (batch_statistics, (760, 230), "What batch statistics do to one channel"),
 }
+if sizes(figures("fleet")):
+    DRAWINGS["many-streams"] = (many_streams, (760, 280), "Throughput and memory over the number of streams")
 
 
 def drawing(name: str) -> str:

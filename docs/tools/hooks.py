@@ -14,7 +14,7 @@ from benchmark_page import benchmarks
 from code_blocks import include_files
 from costs import reproduce_table
 from filter_tables import cost, gains, layers, variants
-from live_tables import fleet_table, separate_line, serve_table, size_table
+from live_tables import fleet_table, picture, separate_line, serve_table, size_table
 from published import RESULTS
 from record_tables import dataset_table, family_sections, method_entries, method_table
 from watch_tables import (
@@ -50,6 +50,7 @@ TABLES = {
     "<!-- filter cost -->": cost,
     "<!-- fleet figures -->": fleet_table,
     "<!-- fleet sizes -->": size_table,
+    "<!-- fleet picture -->": picture,
     "<!-- fleet and separate methods -->": separate_line,
     "<!-- serve figures -->": serve_table,
 }

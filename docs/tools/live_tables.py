@@ -11,6 +11,10 @@ from benchmark_page import figure_table
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "benchmarks"
 NONE = "*Not measured yet: `{}` measures it.*"
 RATE = "samples/s ÷ one NOTE's"
+PICTURE = (
+    "![Throughput hardly depends on the number of streams; memory grows by as little as a stream needs, "
+    "until streams are spilled](pictures/many-streams.svg)"
+)
 
 Figures = dict[str, dict[str, Any]]
 
@@ -53,11 +57,17 @@ def size_table(folder: Path = FOLDER) -> str:
 
 def sizes(found: Figures) -> dict[str, dict[str, Any]]:
     """What was measured at every number of streams, by mix."""
-    return {
-        name.split(": ")[0].rsplit(", ", 1)[1]: figure["detail"]
-        for name, figure in found.items()
-        if "1 to 10,000 streams" in name
-    }
+    grids: dict[str, dict[str, Any]] = {}
+    for figure in found.values():
+        detail = figure["detail"] or {}
+        for mix, measured in detail.get("mixes", {}).items():
+            grids.setdefault(mix, {})[str(detail["streams"])] = measured
+    return grids
+
+
+def picture(folder: Path = FOLDER) -> str:
+    """The picture of the table of sizes, where there is one."""
+    return PICTURE if sizes(figures("fleet", folder)) else ""
 
 
 def separate_line(folder: Path = FOLDER) -> str:
@@ -69,8 +79,10 @@ def separate_line(folder: Path = FOLDER) -> str:
     times = {name: of["p50"] for name, of in one["detail"].items()}
     return (
         f"With 16 streams a fleet answers {one['value']:.2f} times as many samples per second as 16 methods that share "
-        f"the model and are called one by one (a call of 64 samples: {times['fleet']:.0f} ms against "
-        f"{times['separate']:.0f} ms at the median; the model alone, without updates: {times['source']:.0f} ms)."
+        f"the model and are called one by one. At the median, a call of 64 samples takes the fleet "
+        f"{times['fleet'] / times['source']:.1f} times as long as the model alone takes without updates, and the "
+        f"methods {times['separate'] / times['source']:.1f} times ({times['fleet']:.0f}, {times['separate']:.0f} and "
+        f"{times['source']:.0f} ms)."
     )
 
 

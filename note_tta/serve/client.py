@@ -113,13 +113,8 @@ class Feed:
         self.client = client
         self.stream = stream
         self.patience = patience
-        self.position = 0
         self._kept: dict[int, npt.NDArray[Any]] = {}
-        try:
-            self.position = client.stream(stream)["samples"]
-        except Refused as refused:
-            if refused.status != 404:
-                raise
+        self.position = self._known()
 
     def __call__(self, x: npt.ArrayLike) -> list[tuple[int | None, list[float] | None]]:
         """Send the next samples `[B, ...]`; returns a class and probabilities for each."""
@@ -153,9 +148,23 @@ class Feed:
                 ) from error
             self.position = expected
             return
+        self._wait_after(error, until)
+
+    def _wait_after(self, error: Exception, until: float) -> None:
         if (isinstance(error, Refused) and error.status not in BUSY) or time.monotonic() > until:
             raise error
         time.sleep(0.1)
+
+    def _known(self) -> int:
+        """How many samples of the stream the server has."""
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                return int(self.client.stream(self.stream)["samples"])
+            except (Refused, ConnectionError) as error:
+                if isinstance(error, Refused) and error.status == 404:
+                    return 0
+                self._wait_after(error, until)
 
 
 def _path(stream: str) -> str:

@@ -1,5 +1,8 @@
 """The pages' figures of fleets and of the service are those of the measurements."""
 
+from functools import partial
+
+import matplotlib
 import pytest
 
 from benchmarks.measure import Figure, write_figures
@@ -8,13 +11,17 @@ from benchmarks.measure import Figure, write_figures
 @pytest.fixture
 def folder(tmp_path):
     write = lambda name, *figures: write_figures(tmp_path / f"{name}.json", figures)  # noqa: E731
-    of = {"samples/s ÷ one NOTE's": 0.9, "p50": 200.0, "p99": 412.3}
-    times = {name: {"p50": 50.0} for name in ("fleet", "separate", "source")}
+    of = {"samples/s ÷ one NOTE's": 0.9, "p50": 200.0, "p99": 412.3, "memory, MB": 7.0}
+    mixes = {mix: dict.fromkeys(("fleet", "separate", "copies"), of) for mix in ("uniform", "skewed")}
+    times = {"fleet": {"p50": 210.0}, "separate": {"p50": 260.0}, "source": {"p50": 50.0}}
     ones = (1.25, 1.2, 1.3, 1.5, False, "", times)
     write(
         "fleet",
         Figure("ResNet-20, 16 streams, uniform: samples/s of the fleet ÷ separate methods one by one", *ones),
-        Figure("ResNet-20, 1 to 10,000 streams, skewed: lowest", 1, 1, 1, detail={"1": {"fleet": of}}),
+        *[
+            Figure(f"{n:,} streams: lowest", 1, 1, 1, detail={"streams": n, "mixes": mixes})
+            for n in (1, 1000)
+        ],
     )
     write("serve", Figure("note-tta serve --demo, from a fresh clone: until", 6.4, 6.0, 7.0, 60.0, unit="s"))
     write(
@@ -27,18 +34,34 @@ def test_what_has_a_bar_is_in_the_tables(tool, folder):
     tables = tool("live_tables")
     fleet, service = tables.fleet_table(folder), tables.serve_table(folder)
     assert "| 1.25 | 1.20 – 1.30 | ≥ 1.50 | **missed** |" in fleet and "fleet: whole" in fleet
-    assert "1 to 10,000" not in fleet and "service" not in fleet
+    assert "lowest" not in fleet and "service" not in fleet
     assert "| 6.40 s |" in service and "as if undisturbed" in service
 
 
 def test_sizes_have_a_column_each(tool, folder):
     lines = tool("live_tables").size_table(folder).splitlines()
-    assert lines == ["| mix | 1 |", "|---|---:|", "| skewed | 0.90<br>200 / 412 ms |"]
+    cells = "| 0.90<br>200 / 412 ms | 0.90<br>200 / 412 ms |"
+    assert lines == ["| mix | 1 | 1,000 |", "|---|---:|---:|", f"| uniform {cells}", f"| skewed {cells}"]
+
+
+def test_sizes_have_a_picture(tool, folder, tmp_path):
+    drawings, tables = tool("drawings"), tool("live_tables")
+    svg = drawings.draw(partial(drawings.many_streams, folder=folder), (760, 280), "test")
+    assert all(f">{words}<" in svg for words in ("uniform", "skewed", "a fleet", "a copy of the model each"))
+    assert "many-streams.svg" in tables.picture(folder) and tables.picture(tmp_path / "empty") == ""
+
+
+def test_the_picture_is_there_where_sizes_were_measured(tool, root):
+    path, drawings = root / "docs" / "pictures" / "many-streams.svg", tool("drawings")
+    assert path.exists() == ("many-streams" in drawings.DRAWINGS), "run `make figures`"
+    if path.exists() and f"Matplotlib v{matplotlib.__version__}," in path.read_text(encoding="utf-8"):
+        assert drawings.drawing("many-streams") == path.read_text(encoding="utf-8"), "run `make figures`"
 
 
 def test_lines_tell_what_was_measured(tool, folder):
     tables = tool("live_tables")
-    assert "1.25 times as many samples" in tables.separate_line(folder)
+    line = tables.separate_line(folder)
+    assert "1.25 times as many samples" in line and "4.2 times as long" in line and "5.2 times (210" in line
     assert "6 seconds after the command in a fresh clone" in tables.demo_line(folder)
 
 

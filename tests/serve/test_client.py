@@ -1,9 +1,13 @@
+import threading
+import time
+
 import pytest
 import torch
 
 import note_tta as tta
 from note_tta.serve import Client
 from note_tta.serve.limits import Refused
+from note_tta.serve.server import make_server
 
 from .helpers import free_port, same
 
@@ -36,6 +40,23 @@ def test_a_feed_learns_each_sample_once_through_a_crash(model, serving, x, tmp_p
     assert torch.allclose(torch.tensor([p for part in answers for _, p in part]), expected[100:], atol=1e-4)
     with tta.Fleet(model, spill=second) as fleet:
         assert same(fleet.state_dict("a"), whole.state_dict())
+
+
+def test_a_feed_waits_for_a_server_that_is_away(model, x):
+    port, begun = free_port(), []
+    client = Client(f"http://127.0.0.1:{port}")
+    with pytest.raises(ConnectionError):
+        client.feed("cam-1", patience=0.2)
+    thread = threading.Thread(target=lambda: begun.append(client.feed("cam-1")(x[:2])))
+    thread.start()
+    time.sleep(0.3)
+    server = make_server(tta.Fleet(model), "127.0.0.1", port)
+    serving = threading.Thread(target=server.run, daemon=True)
+    serving.start()
+    thread.join(30)
+    server.should_exit = True
+    serving.join(20)
+    assert len(begun[0]) == 2
 
 
 def test_a_feed_keeps_only_what_is_not_durable(model, serving, x, tmp_path):
