@@ -14,6 +14,7 @@ What was computed stays in the folder, and a run that is started again goes on. 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -67,8 +68,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "prior 0.02": {"prior": 0.02},
     "predictions' mean over 5,000": {"lately": 5000},
     "start weighs 30": {"start": 30},
+    "start weighs 100": {"start": 100},
     "start weighs 300": {"start": 300},
     "every sample weighs alike in `usual`": {"balance": 0.0},
+    "an expected class weighs less in `usual`, by a square root": {"balance": 0.5},
+    "an expected class weighs less in `usual`, by a power of 1.5": {"balance": 1.5},
+    "`usual` stays even": {"start": 10**9},
 }
 
 
@@ -209,38 +214,63 @@ def read_answers(work: Path) -> dict[tuple[str, ...], list[tuple[Tensor, Tensor]
     return dict(sorted(groups.items()))
 
 
-def score(work: Path) -> dict[str, Any]:
-    """Errors with and without the filter, by data, layers, method and order."""
-    rows = []
-    for (data, layer, method, order), kept in read_answers(work).items():
+def settings() -> str:
+    """The filter's settings in words: figures that were measured with others are marked on the page."""
+    found = inspect.signature(Runs).parameters.values()
+    return " ".join(f"{each.name}={each.default}".replace(", ", ",") for each in found)
+
+
+def score(work: Path, known: dict[str, Any]) -> dict[str, Any]:
+    """Errors with and without the filter, by data, layers, method and order.
+
+    A known row stays if the folder has no answers for it, or those of fewer streams.
+    """
+    rows = {_key(row): row for row in known.get("rows", [])}
+    answers = read_answers(work)
+    for key, kept in answers.items():
+        data, layer, method, order = key
+        if key in rows and len(kept) < rows[key]["streams"]:
+            continue
         plain = [_error(logits, labels) for logits, labels in kept]
         filtered = [_error(Runs()(logits), labels) for logits, labels in kept]
         row = {"data": data, "layers": layer, "method": method, "order": order, "streams": len(kept)}
         row["samples"] = round(sum(len(labels) for _, labels in kept) / len(kept))
         row["run"] = round(sum(_run_length(labels) for _, labels in kept) / len(kept), 2)
         row["error"], row["filtered"] = _mean(plain), _mean(filtered)
-        if order == "correlated" and method in ("source", "note"):
+        if order == "correlated" and method != "lame":
             row["doubled"] = _mean(_error(Runs()(2 * logits), labels) for logits, labels in kept)
+            shuffled = answers.get((data, layer, method, "shuffled"), [])
+            if len(shuffled) == len(kept):
+                row["after shuffled"] = _mean(
+                    _error(Runs()(torch.cat([first, then]))[len(first) :], labels)
+                    for (first, _), (then, labels) in zip(shuffled, kept, strict=True)
+                )
         row["worst"] = round(max(b - a for a, b in zip(plain, filtered, strict=True)), 3)
-        rows.append(row)
+        row["filter"] = settings()
+        rows[key] = row
         print(row, flush=True)
-    return {"rows": rows}
+    return {"filter": settings(), "rows": [rows[key] for key in sorted(rows)]}
+
+
+def _key(row: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("data", "layers", "method", "order"))
 
 
 def vary(work: Path) -> dict[str, Any]:
-    """Errors of NOTE with the filter, with one of the filter's settings changed."""
+    """Errors of what `adapt` makes of BatchNorm models, with one of the filter's settings changed."""
     groups = {
-        key: kept for key, kept in read_answers(work).items() if key[2] == "note" and str(FEW) not in key[0]
+        f"{data} {order}": kept
+        for (data, layer, method, order), kept in read_answers(work).items()
+        if (layer, method) == ("swapped", "note warm 10")
     }
     variants = {}
-    for name, settings in VARIANTS.items():
+    for name, changed in VARIANTS.items():
         variants[name] = {
-            f"{data} {order}": _mean(_error(Runs(**settings)(x[:VARIED]), y[:VARIED]) for x, y in kept)
-            for (data, layer, _, order), kept in groups.items()
-            if layer == ("iabn" if (data, "iabn", "note", order) in groups else "swapped")
+            group: _mean(_error(Runs(**changed)(x[:VARIED]), y[:VARIED]) for x, y in kept)
+            for group, kept in groups.items()
         }
         print(name, variants[name], flush=True)
-    return {"variants": variants}
+    return {"variants": variants, "varied": {group: len(kept) for group, kept in groups.items()}}
 
 
 def cost(classes: tuple[int, ...] = (10, 100, 1000), samples: int = 500, rounds: int = 9) -> dict[str, Any]:
@@ -284,7 +314,11 @@ def main() -> None:
     torch.set_num_threads(1)
     if arguments.step != "answers":
         known = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
-        steps = {"score": partial(score, arguments.work), "vary": partial(vary, arguments.work), "cost": cost}
+        steps = {
+            "score": partial(score, arguments.work, known),
+            "vary": partial(vary, arguments.work),
+            "cost": cost,
+        }
         found = steps[arguments.step]()
         origins = {**known.get("provenance", {}), arguments.step: provenance()}
         write_text(OUT, json.dumps(known | found | {"provenance": origins}, indent=1) + "\n")

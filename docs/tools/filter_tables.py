@@ -27,7 +27,7 @@ def gains() -> str:
         if (
             "-" not in row["data"]
             and row["order"] == "correlated"
-            and row["method"] in ("source", "note")
+            and row["method"] in ("source", _learner(row["data"]))
             and row["layers"] == _main(row["data"])
         ):
             shuffled = _find(row, order="shuffled")
@@ -36,9 +36,10 @@ def gains() -> str:
                     _title(row["data"]),
                     f"{row['samples']:,}",
                     f"{row['run']:.1f}",
-                    METHODS[row["method"]],
-                    _change(row),
-                    f"{row['doubled']:.2f}",
+                    _method(row["method"], filtered=False),
+                    _change(row) + _mark(row),
+                    f"{row['doubled']:.2f}" if "doubled" in row else "–",
+                    f"{row['after shuffled']:.2f}" if "after shuffled" in row else "–",
                     _change(shuffled) if shuffled else "–",
                     f"{shuffled['worst']:+.2f}" if shuffled else "–",
                 )
@@ -50,19 +51,24 @@ def gains() -> str:
         "Method",
         "Correlated",
         "Logits doubled",
+        "After a shuffle",
         "Shuffled",
         "Worst shuffled",
     )
-    return _table(heads, rows)
+    return _table(heads, rows) + _legend()
 
 
 def variants() -> str:
-    """The filter with one setting changed: mean error of NOTE with the filter."""
+    """The filter with one setting changed: mean error of what `adapt` makes of BatchNorm models."""
     found = _study().get("variants")
     if not found:
         return NONE.format(step="vary")
     columns = list(found["as chosen"])
-    heads = ("Setting", *(f"{_title(c.split()[0], short=True)}, {c.split()[1]}" for c in columns))
+    streams = _study()["varied"]
+    heads = (
+        "Setting",
+        *(f"{_title(c.split()[0], short=True)}, {c.split()[1]}, {streams[c]} streams" for c in columns),
+    )
     return _table(heads, ((name, *(f"{row[c]:.2f}" for c in columns)) for name, row in found.items()))
 
 
@@ -84,9 +90,9 @@ def layers() -> str:
             ]
             if any(cells):
                 key = "error" if method == "lame" else "filtered"
-                shown = ["–" if cell is None else f"{cell[key]:.2f}" for cell in cells]
+                shown = ["–" if cell is None else f"{cell[key]:.2f}{_mark(cell)}" for cell in cells]
                 lines.append((LAYERS[layer], _method(method), *shown))
-    return _table(heads, lines)
+    return _table(heads, lines) + _legend()
 
 
 def cost() -> str:
@@ -115,9 +121,15 @@ def _find(like: dict[str, Any], **other: str) -> dict[str, Any] | None:
 
 
 def _main(data: str) -> str:
-    """The layers that the filter's tables show: trained ones, where there are."""
+    """The layers that the filter's tables show: IABN swapped in, as `adapt` does, where it was run."""
     found = {row["layers"] for row in _rows() if row["data"] == data}
-    return "iabn" if "iabn" in found else "swapped"
+    return "swapped" if "swapped" in found else "iabn"
+
+
+def _learner(data: str) -> str:
+    """The method that learns: with `adapt`'s warm start, where it was run."""
+    found = {row["method"] for row in _rows() if (row["data"], row["layers"]) == (data, _main(data))}
+    return "note warm 10" if "note warm 10" in found else "note"
 
 
 def _title(data: str, short: bool = False) -> str:
@@ -126,10 +138,23 @@ def _title(data: str, short: bool = False) -> str:
     return f"{title} ({int(images):,} images)" if images else title
 
 
-def _method(name: str) -> str:
-    if name == "lame":
-        return "LAME, without the filter"
-    return METHODS.get(name, name.replace("note warm ", "NOTE, warm start ")) + ", filter"
+def _method(name: str, filtered: bool = True) -> str:
+    title = METHODS.get(name, name.replace("note warm ", "NOTE, warm start "))
+    if not filtered:
+        return title
+    return f"{title}, without the filter" if name == "lame" else f"{title}, filter"
+
+
+def _mark(row: dict[str, Any]) -> str:
+    """A mark if the row was measured with other settings of the filter."""
+    return "" if row["filter"] == _study()["filter"] else " †"
+
+
+def _legend() -> str:
+    """What the marked rows were measured with."""
+    now = _study()["filter"].split()
+    others = {word for row in _rows() for word in row["filter"].split() if word not in now}
+    return f"\n\n† Measured with other settings: {', '.join(sorted(others))}." if others else ""
 
 
 def _change(row: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ def test_answers_are_kept_once_and_in_order(tmp_path, capsys):
 
 def test_scores_are_errors_with_and_without_the_filter(tmp_path):
     filter_study.keep_answers(stream(), tmp_path)
-    scored = filter_study.score(tmp_path)
+    scored = filter_study.score(tmp_path, {})
     row = next(
         r
         for r in scored["rows"]
@@ -50,11 +50,39 @@ def test_scores_are_errors_with_and_without_the_filter(tmp_path):
     assert (row["run"], row["samples"], row["streams"]) == (20.0, 60, 1)
 
 
-def test_settings_are_varied_around_note(tmp_path):
-    wider = replace(stream(), methods=("note",))
+def test_rows_stay_with_the_settings_of_their_time_unless_as_many_streams_were_run(tmp_path):
+    filter_study.keep_answers(replace(stream(), methods=("source",)), tmp_path)
+    old = {"data": "digits", "method": "source", "order": "correlated", "filter": "balance=0.5"}
+    known = {
+        "rows": [
+            old | {"layers": layers, "streams": n} for layers, n in (("bn", 1), ("iabn", 1), ("swapped", 2))
+        ]
+    }
+    scored = filter_study.score(tmp_path, known)
+    kept = {(row["layers"], row["order"]): row["filter"] for row in scored["rows"]}
+    assert kept["bn", "correlated"] == kept["swapped", "correlated"] == "balance=0.5"
+    assert kept["iabn", "correlated"] == scored["filter"] == filter_study.settings()
+    assert len(scored["rows"]) == 5
+
+
+def test_a_filter_that_saw_a_shuffled_stream_is_scored_on_what_comes_after(tmp_path):
+    filter_study.keep_answers(replace(stream(), methods=("source",)), tmp_path)
+    rows = filter_study.score(tmp_path, {})["rows"]
+    row = next(r for r in rows if (r["layers"], r["order"]) == ("iabn", "correlated"))
+    logits = tta.Source(example_network())(example_images(60)).log_softmax(1)
+    labels = torch.arange(60) // 20
+    runs = Runs()
+    runs(logits[stream().orders()["shuffled"]])
+    assert row["after shuffled"] == filter_study._error(runs(logits), labels)
+
+
+def test_settings_are_varied_around_what_adapt_makes(tmp_path):
+    wider = replace(stream(), methods=("note warm 10",))
     filter_study.keep_answers(wider, tmp_path)
-    varied = filter_study.vary(tmp_path)["variants"]
+    found = filter_study.vary(tmp_path)
+    varied = found["variants"]
     assert set(varied) == set(filter_study.VARIANTS)
+    assert found["varied"] == {"digits correlated": 1, "digits shuffled": 1}
     assert all(row.keys() == {"digits correlated", "digits shuffled"} for row in varied.values())
 
 
