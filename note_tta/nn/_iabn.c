@@ -39,7 +39,7 @@
 #define NEAR_CACHE 2048              /* elements that stay in the first-level cache between two sweeps */
 #define FAR_CACHE (160 * 1024)       /* elements that stay in the second-level cache */
 #define READ_AHEAD 1024              /* elements between what a sweep reads and what it has fetched */
-#define WRITE_AHEAD 512              /* likewise of what it writes */
+#define WRITE_AHEAD 512              /* likewise of what it writes; both in the rows layout only */
 #define SUSPECT 16.0f                /* squares about a pivot that exceed those about the mean so far lost digits */
 
 /* What native.py asks for, packed by it field by field. */

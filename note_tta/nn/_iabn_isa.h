@@ -100,11 +100,13 @@ INLINE vec NAME(sums)(vec *v) {
 
 /* ---- statistics from one sweep: sums of x - pivot and of its square, the pivot being one of the values ------- */
 
-/* Mean and squared deviations of W instances. Where the pivot turns out to lie so far from the mean that digits were
- * lost, a lane of the result is set: then sweep again, with the mean as the pivot. */
-INLINE bits NAME(settle)(vec sum, vec square, vec pivot, float length, vec *mean, vec *m2) {
+/* Mean and squared deviations of W instances, and the `rest` that rounding took from the mean: it is large beside the
+ * deviations of an instance that is nearly constant. Where the pivot turns out to lie so far from the mean that digits
+ * were lost, a lane of the result is set: then sweep again, with the mean as the pivot. */
+INLINE bits NAME(settle)(vec sum, vec square, vec pivot, float length, vec *mean, vec *rest, vec *m2) {
     vec apart = sum * (1.0f / length), about = square - sum * apart;
     *mean = pivot + apart;
+    *rest = apart - (*mean - pivot);
     *m2 = pick((bits)(about < 0.0f), (vec){0}, about);
     return (bits)(about * SUSPECT < square);
 }
@@ -112,9 +114,10 @@ INLINE bits NAME(settle)(vec sum, vec square, vec pivot, float length, vec *mean
 
 /* ---- per-instance numbers: plain loops over lanes, which the compiler turns into vectors -------------------- */
 
-/* How IABN normalises n instances of one sample: out = (x - centre) * scale + bias. */
-INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *m2,
-                             float *centre, float *scale, float *bias) {
+/* How IABN normalises n instances of one sample: out = (x - centre) * scale + bias. What rounding takes from the
+ * centre, beginning with the `rest` of the mean (NULL: unknown), is made up for by the bias. */
+INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *rest,
+                             const float *m2, float *centre, float *scale, float *bias) {
     float length = (float)job->ask.positions, eps = job->ask.eps, alpha = job->ask.alpha;
     float spread = alpha * sqrtf(2.0f / (length - 1.0f)), reach = alpha * sqrtf(1.0f / length);
     float inverse = 1.0f / (length - (float)job->ask.correction);
@@ -123,6 +126,7 @@ INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const
     if (alpha == INFINITY) { /* BatchNorm: the sample's own statistics are neither known nor needed */
         for (int j = 0; j < n; j++) centre[j] = layer_mean[j];
         for (int j = 0; j < n; j++) scale[j] = 1.0f / sqrtf(layer_var[j] + eps);
+        for (int j = 0; j < n; j++) bias[j] = 0.0f;
     } else {
         for (int j = 0; j < n; j++) {
             float room = layer_var[j] + eps, limit = reach * sqrtf(room), far = room * spread;
@@ -130,17 +134,18 @@ INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const
             float variance = wider > far ? own - far : wider < -far ? own + far : layer_var[j];
             variance = variance < 0.0f ? 0.0f : variance;
             variance = wider == wider ? variance : wider; /* a NaN stays one */
-            centre[j] = apart > limit ? mean[j] - limit : apart < -limit ? mean[j] + limit : layer_mean[j];
+            float within = apart > limit ? limit : apart < -limit ? -limit : apart, exact = mean[j] - within;
+            centre[j] = within == apart ? layer_mean[j] : exact;
             centre[j] = apart == apart ? centre[j] : apart;
+            bias[j] = within == apart ? 0.0f : mean[j] - exact - within + (rest ? rest[j] : 0.0f); /* what is lost */
             scale[j] = 1.0f / sqrtf(variance + eps);
         }
     }
     if (job->ask.weight)
         for (int j = 0; j < n; j++) scale[j] *= job->ask.weight[at + j];
+    for (int j = 0; j < n; j++) bias[j] = bias[j] == 0.0f ? 0.0f : -bias[j] * scale[j];
     if (job->ask.bias)
-        for (int j = 0; j < n; j++) bias[j] = job->ask.bias[at + j];
-    else
-        for (int j = 0; j < n; j++) bias[j] = 0.0f;
+        for (int j = 0; j < n; j++) bias[j] += job->ask.bias[at + j];
 }
 #define normaliser NAME(normaliser)
 

@@ -58,71 +58,72 @@ INLINE void TYPED(plane_sums)(const elem *x, int64_t length, float pivot, vec *s
 #define plane_sums TYPED(plane_sums)
 
 /* Those of W neighbouring channels about whose pivots too little could be said, again and about their means. */
-FN void TYPED(planes_again)(const elem *x, int64_t length, bits again, vec *mean, vec *m2) {
-    vec sum[W], square[W], kept = *m2;
+FN void TYPED(planes_again)(const elem *x, int64_t length, bits again, vec *mean, vec *rest, vec *m2) {
+    vec sum[W], square[W], old = *mean, old_rest = *rest, old_m2 = *m2;
     for (int j = 0; j < W; j++) {
         sum[j] = square[j] = (vec){0};
         if (again[j]) plane_sums(x + j * length, length, (*mean)[j], &sum[j], &square[j]);
     }
-    settle(sums(sum), sums(square), *mean, (float)length, mean, m2);
-    *m2 = pick(again, *m2, kept);
+    settle(sums(sum), sums(square), old, (float)length, mean, rest, m2);
+    *mean = pick(again, *mean, old);
+    *rest = pick(again, *rest, old_rest);
+    *m2 = pick(again, *m2, old_m2);
 }
 
-/* Mean and sum of squared deviations of n <= W neighbouring channels of one sample; W numbers are written. */
-INLINE void TYPED(plane_stats)(const elem *x, int64_t length, int n, float *mean, float *m2) {
-    vec sum[W], square[W], centre, about;
+/* Mean, its rest and sum of squared deviations of n <= W neighbouring channels of one sample; W numbers are written. */
+INLINE void TYPED(plane_stats)(const elem *x, int64_t length, int n, float *mean, float *rest, float *m2) {
+    vec sum[W], square[W], centre, lost, about;
     float pivot[W] = {0};
     UNROLL for (int j = 0; j < n; j++) pivot[j] = one(x + j * length);
     UNROLL for (int j = 0; j < n; j++) plane_sums(x + j * length, length, pivot[j], &sum[j], &square[j]);
     for (int j = n; j < W; j++) sum[j] = square[j] = (vec){0};
-    bits again = settle(sums(sum), sums(square), load(pivot), (float)length, &centre, &about);
-    if (__builtin_expect(any(again), 0)) TYPED(planes_again)(x, length, again, &centre, &about);
+    bits again = settle(sums(sum), sums(square), load(pivot), (float)length, &centre, &lost, &about);
+    if (__builtin_expect(any(again), 0)) TYPED(planes_again)(x, length, again, &centre, &lost, &about);
     store(mean, centre);
+    store(rest, lost);
     store(m2, about);
 }
 
 /* The same of n <= TILE channels; numbers are written for a multiple of W. Maps of one or two vectors are so short that
  * the loops over them are worth unrolling. */
-FN void TYPED(planes_stats)(const elem *x, int64_t length, int n, float *mean, float *m2) {
+FN void TYPED(planes_stats)(const elem *x, int64_t length, int n, float *mean, float *rest, float *m2) {
     for (int j = 0; j < n; j += W) {
         int left = (int)smaller(n - j, W);
         if (length == W && left == W)
-            TYPED(plane_stats)(x + j * W, W, W, mean + j, m2 + j);
+            TYPED(plane_stats)(x + j * W, W, W, mean + j, rest + j, m2 + j);
         else if (length == 2 * W && left == W)
-            TYPED(plane_stats)(x + 2 * j * W, 2 * W, W, mean + j, m2 + j);
+            TYPED(plane_stats)(x + 2 * j * W, 2 * W, W, mean + j, rest + j, m2 + j);
         else
-            TYPED(plane_stats)(x + j * length, length, left, mean + j, m2 + j);
+            TYPED(plane_stats)(x + j * length, length, left, mean + j, rest + j, m2 + j);
     }
 }
 #define planes_stats TYPED(planes_stats)
 
-/* Normalise one channel; meanwhile what lies `ahead` is fetched, for it is read next and twice, then no more. */
+/* Normalise one channel. Nothing is fetched ahead: a plane is read and written in order, as the machine expects. */
 INLINE void TYPED(plane_apply)(const elem *restrict x, elem *restrict out, int64_t length, float centre, float scale,
-                               float bias, int64_t ahead) {
+                               float bias) {
     vec c = all(centre), s = all(scale), b = all(bias);
     int64_t i = 0;
-    for (; i + LINE <= length; i += LINE) {
-        __builtin_prefetch(x + i + ahead, 0, 0);
-        __builtin_prefetch(out + i + WRITE_AHEAD, 1, 3);
+    for (; i + LINE <= length; i += LINE)
         for (int k = 0; k < LINE; k += W) put(out + i + k, MULTIPLY_ADD(get(x + i + k) - c, s, b));
-    }
     for (; i + W <= length; i += W) put(out + i, MULTIPLY_ADD(get(x + i) - c, s, b));
     if (i < length) put_end(out, length, MULTIPLY_ADD(get_end(x, length) - c, s, b));
 }
 #define plane_apply TYPED(plane_apply)
 
 /* Normalise n <= TILE neighbouring channels of one sample whose statistics are known. */
-FN void TYPED(planes_apply)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *m2) {
+FN void TYPED(planes_apply)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *rest,
+                            const float *m2) {
     int64_t length = job->ask.positions, at = (b * job->ask.channels + c0) * length;
     const elem *x = (const elem *)job->ask.x + at;
     elem *out = (elem *)job->ask.out + at;
     float centre[TILE], scale[TILE], bias[TILE];
-    normaliser(job, b, c0, n, mean, m2, centre, scale, bias);
+    normaliser(job, b, c0, n, mean, rest, m2, centre, scale, bias);
     if (length == 16)
-        for (int j = 0; j < n; j++) plane_apply(x + j * 16, out + j * 16, 16, centre[j], scale[j], bias[j], n * 16);
+        for (int j = 0; j < n; j++) plane_apply(x + j * 16, out + j * 16, 16, centre[j], scale[j], bias[j]);
     else
         for (int j = 0; j < n; j++)
-            plane_apply(x + j * length, out + j * length, length, centre[j], scale[j], bias[j], n * length);
+            plane_apply(x + j * length, out + j * length, length, centre[j], scale[j], bias[j]);
 }
 #define planes_apply TYPED(planes_apply)
 
@@ -132,10 +133,10 @@ FN void TYPED(eval_planes)(const Job *job, int64_t first, int64_t last) {
     while (first < last) {
         int64_t b = first / job->ask.channels, c0 = first % job->ask.channels;
         int n = (int)smaller(smaller(together, job->ask.channels - c0), last - first);
-        float mean[TILE + W], m2[TILE + W];
+        float mean[TILE + W], rest[TILE + W], m2[TILE + W];
         if (job->ask.alpha != INFINITY)
-            planes_stats((const elem *)job->ask.x + first * length, length, n, mean, m2);
-        planes_apply(job, b, c0, n, mean, m2);
+            planes_stats((const elem *)job->ask.x + first * length, length, n, mean, rest, m2);
+        planes_apply(job, b, c0, n, mean, rest, m2);
         if (job->ask.instance_mean) {
             memcpy(job->ask.instance_mean + first, mean, (size_t)n * sizeof(float));
             memcpy(job->ask.instance_m2 + first, m2, (size_t)n * sizeof(float));
@@ -151,15 +152,15 @@ FN void TYPED(train_planes)(const Job *job, int64_t first, int64_t last) {
         int n = (int)smaller(together, last - c0);
         for (int64_t b = 0; b < job->ask.batch; b++) {
             int64_t at = b * job->ask.channels + c0;
-            float mean[TILE + W], m2[TILE + W];
-            planes_stats((const elem *)job->ask.x + at * length, length, n, mean, m2);
+            float mean[TILE + W], rest[TILE + W], m2[TILE + W];
+            planes_stats((const elem *)job->ask.x + at * length, length, n, mean, rest, m2);
             memcpy(job->ask.instance_mean + at, mean, (size_t)n * sizeof(float));
             memcpy(job->ask.instance_m2 + at, m2, (size_t)n * sizeof(float));
         }
         merge_instances(job, c0, n);
         for (int64_t b = 0; b < job->ask.batch; b++) {
             int64_t at = b * job->ask.channels + c0;
-            planes_apply(job, b, c0, n, job->ask.instance_mean + at, job->ask.instance_m2 + at);
+            planes_apply(job, b, c0, n, job->ask.instance_mean + at, NULL, job->ask.instance_m2 + at);
         }
     }
 }
@@ -249,7 +250,7 @@ typedef struct {
     const Job *job;
     int64_t b, c0, width;            /* sample, first channel, channels */
     const elem *x;                   /* the sample's first row, at the strip */
-    float mean[STRIP + W], m2[STRIP + W];
+    float mean[STRIP + W], rest[STRIP + W], m2[STRIP + W];
     float sum[STRIP + W], square[STRIP + W], total[STRIP + W], total_square[STRIP + W];
     float centre[STRIP + W], scale[STRIP + W], bias[STRIP + W];
 } Strip;
@@ -315,9 +316,9 @@ INLINE void TYPED(segment_sums)(const Strip *strip, int64_t first, int64_t last,
 #define segment_sums TYPED(segment_sums)
 
 /* One slot again, over all rows and about its mean. */
-FN void TYPED(sweep_again)(const Strip *strip, int64_t from, bits again, vec *mean, vec *m2) {
+FN void TYPED(sweep_again)(const Strip *strip, int64_t from, bits again, vec *mean, vec *rest, vec *m2) {
     int64_t length = strip->job->ask.positions, stride = strip->job->ask.channels;
-    vec sum = {0}, square = {0}, old = *mean, old_m2 = *m2;
+    vec sum = {0}, square = {0}, old = *mean, old_rest = *rest, old_m2 = *m2;
     for (int64_t first = 0; first < length; first += SEGMENT) {
         float s[W] = {0}, q[W] = {0};
         for (int64_t i = first, last = smaller(first + SEGMENT, length); i < last; i++)
@@ -325,8 +326,9 @@ FN void TYPED(sweep_again)(const Strip *strip, int64_t from, bits again, vec *me
         sum += load(s);
         square += load(q);
     }
-    settle(sum, square, old, (float)length, mean, m2);
+    settle(sum, square, old, (float)length, mean, rest, m2);
     *mean = pick(again, *mean, old);
+    *rest = pick(again, *rest, old_rest);
     *m2 = pick(again, *m2, old_m2);
 }
 
@@ -334,10 +336,11 @@ FN void TYPED(sweep_again)(const Strip *strip, int64_t from, bits again, vec *me
 INLINE void TYPED(strip_settle)(Strip *strip) {
     float length = (float)strip->job->ask.positions;
     EACH_SLOT(strip->width, {
-        vec mean, m2, pivot = load(strip->mean + at);
-        bits again = settle(load(strip->total + at), load(strip->total_square + at), pivot, length, &mean, &m2);
-        if (__builtin_expect(any(again), 0)) TYPED(sweep_again)(strip, from, again, &mean, &m2);
+        vec mean, rest, m2, sum = load(strip->total + at), square = load(strip->total_square + at);
+        bits again = settle(sum, square, load(strip->mean + at), length, &mean, &rest, &m2);
+        if (__builtin_expect(any(again), 0)) TYPED(sweep_again)(strip, from, again, &mean, &rest, &m2);
         store(strip->mean + at, mean);
+        store(strip->rest + at, rest);
         store(strip->m2 + at, m2);
     });
 }
@@ -373,8 +376,8 @@ INLINE void TYPED(strip_take)(const Strip *strip, float *slots, const float *ins
 INLINE void TYPED(strip_apply)(Strip *strip, int64_t first, int64_t last) {
     const Job *job = strip->job;
     int64_t stride = job->ask.channels, width = strip->width;
-    EACH_SLOT(width, normaliser(job, strip->b, strip->c0 + from, W, strip->mean + at, strip->m2 + at, strip->centre + at,
-                                strip->scale + at, strip->bias + at));
+    EACH_SLOT(width, normaliser(job, strip->b, strip->c0 + from, W, strip->mean + at, strip->rest + at, strip->m2 + at,
+                                strip->centre + at, strip->scale + at, strip->bias + at));
     const elem *restrict x = strip->x + first * stride;
     elem *restrict out = (elem *)job->ask.out + (x - (const elem *)job->ask.x);
     const float *restrict centre = strip->centre, *restrict scale = strip->scale, *restrict bias = strip->bias;
@@ -416,6 +419,7 @@ FN void TYPED(apply_rows)(const Job *job, int64_t first, int64_t last) {
     EACH_STRIP(strip) {
         strip_take(&strip, strip.mean, job->ask.instance_mean);
         strip_take(&strip, strip.m2, job->ask.instance_m2);
+        memset(strip.rest, 0, sizeof strip.rest);
         strip_apply(&strip, 0, job->ask.positions);
     }
 }

@@ -273,6 +273,21 @@ def test_a_bad_sample_leaves_its_neighbours_alone(layout, poison):
 
 
 @needs_kernel
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [((2, 9, 5, 5), None), ((2, 9, 5, 5), torch.channels_last), ((1, 8, 24, 24), torch.channels_last)],
+)
+def test_an_instance_that_is_nearly_constant_keeps_its_digits(instruction_set, shape, layout, alpha):
+    """Its values differ in their last digits only, and the rounding of its mean is as large as that."""
+    x, mean, var, weight, bias = case(shape, layout)
+    x = (100 + 1e-4 * x).contiguous(memory_format=layout or torch.contiguous_format)
+    layer = (mean, 1e-6 * var, weight, bias)
+    expected = functional.iabn(x.double(), *(t.double() for t in layer), alpha=alpha)
+    close([kernels.iabn(x, *layer, alpha=alpha)], [expected], 1e-4)
+
+
+@needs_kernel
 @pytest.mark.parametrize("layout", [None, torch.channels_last])
 def test_variance_survives_a_large_offset(layout):
     x, mean, var, weight, bias = case((2, 8, 24, 24), layout)
