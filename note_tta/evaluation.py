@@ -84,7 +84,8 @@ def evaluate(
 
     Args:
         method: A method, or any callable from inputs to logits.
-        loader: Any iterable of `(x, y)` batches, such as a DataLoader. Inputs are moved to the model's device.
+        loader: Any iterable of `(x, y)` batches, such as a DataLoader: tensors or numpy arrays. Inputs are moved
+            to the model's device.
         progress: Show a progress bar; None shows one on a terminal if a run takes more than a few seconds.
 
     Returns:
@@ -111,7 +112,7 @@ def evaluate(
         follow: Follow | None = None
         for number, batch in enumerate(loader, start=1):
             x, y = _pair(batch)
-            x = x if device is None else x.to(device)
+            x = torch.as_tensor(x, device=device)
             y = torch.as_tensor(y).cpu()
             if y.ndim != 1 or len(y) != len(x):
                 raise ValueError(f"a batch of {len(x)} inputs came with labels of shape {tuple(y.shape)}")

@@ -52,6 +52,13 @@ def test_takes_a_data_loader():
     assert tta.evaluate(tta.Source(model), loader).samples == 10
 
 
+def test_takes_numpy_arrays():
+    stream = [(x.numpy(), y.numpy()) for x, y in batches([0, 1, 2, 1], 2)]
+    assert tta.evaluate(scripted([0, 1, 1, 1]), stream).error == 25
+    method = tta.Source(torch.nn.Linear(1, 3))
+    assert torch.equal(tta.evaluate(method, stream).labels, torch.tensor([0, 1, 2, 1]))
+
+
 def test_labels_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"a batch of 2 inputs came with labels of shape \(3,\)"):
         tta.evaluate(scripted([0, 0]), [(torch.zeros(2, 1), torch.zeros(3))])

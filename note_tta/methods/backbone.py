@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
@@ -51,7 +51,7 @@ class Backbone:
     ) -> None:
         refuse_unsuitable(model)
         chosen = adapts(model)
-        _refuse_bound_forwards(model, chosen)
+        _refuse_functions(model, chosen)
         self.output = output
         self.dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
         self.answer_dtype = self.dtype
@@ -94,13 +94,14 @@ class Backbone:
     def run(self, module: nn.Module, x: Tensor) -> Tensor:
         """The logits `[B, K]` of a module of this structure; a shape that it does not take is a `ValueError`."""
         try:
-            logits = self._take_output(module(x))
+            answer = module(x)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, IndexError, AssertionError) as error:
             raise ValueError(
                 f"the model does not take samples of shape {tuple(x.shape[1:])}: {error}"
             ) from error
+        logits = self._take_output(answer)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(x):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             hint = "" if isinstance(logits, Tensor) else "; output=… names where in it the logits are"
@@ -129,7 +130,7 @@ class Backbone:
         """A digest of up to 1,024 values of each tensor, computed once (about a millisecond for a ResNet-18)."""
         if self._fingerprint is None:
             digest = hashlib.sha256()
-            for name, tensor in sorted(_tensors_of(self.module).items()):
+            for name, tensor in sorted((_tensors_of(self.module) | _packed_weights(self.module)).items()):
                 if not name.endswith("num_batches_tracked"):
                     digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
                     digest.update(_sampled_bytes(tensor))
@@ -187,8 +188,8 @@ class Backbone:
 def structural_copy(model: nn.Module, instead: Mapping[int, Tensor]) -> nn.Module:
     """Copy the module objects of a model and share its tensors, except those in `instead`.
 
-    Hooks, tied weights and references between modules are kept as in a deep copy. What is not a module (a
-    tensor in a plain attribute, the owner of a hook, a compiled context) is shared.
+    Hooks, tied weights and references between modules are kept as in a deep copy. A tensor in a plain
+    attribute, the owner of a hook, a compiled context and what cannot be copied, such as a lock, are shared.
 
     Args:
         model: Any module.
@@ -217,15 +218,46 @@ def structural_copy(model: nn.Module, instead: Mapping[int, Tensor]) -> nn.Modul
                 for hook in value.values():
                     if isinstance(hook, MethodType) and id(hook.__self__) not in inside:
                         memo.setdefault(id(hook.__self__), hook.__self__)
-    copied = copy.deepcopy(model, memo)
+    try:
+        copied = copy.deepcopy(model, dict(memo))
+    except (TypeError, RuntimeError):
+        memo |= _uncopyable(model, memo)
+        try:
+            copied = copy.deepcopy(model, memo)
+        except (TypeError, RuntimeError) as error:
+            raise TypeError(
+                f"{type(model).__name__} holds something that cannot be copied: {error}"
+            ) from error
     for ours, theirs in zip(copied.modules(), model.modules(), strict=True):
         if getattr(theirs, "_compiled_call_impl", None) is not None:
             ours.compile()
     return copied
 
 
-def _tensors_of(model: nn.Module) -> Tensors:
+def _uncopyable(model: nn.Module, memo: dict[int, Any]) -> dict[int, Any]:
+    """What stands in plain attributes of the modules and cannot be copied, such as locks and open files, by `id`."""
+    found = {}
+    for value in (value for module in model.modules() for value in vars(module).values()):
+        if not isinstance(value, nn.Module | dict | list | tuple | set):
+            try:
+                copy.deepcopy(value, dict(memo))
+            except (TypeError, RuntimeError):
+                found[id(value)] = value
+    return found
+
+
+def _tensors_of(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _packed_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The weights of quantised layers, which are neither parameters nor buffers."""
+    found = {}
+    for name, value in model.state_dict().items():
+        for index, tensor in enumerate(value if isinstance(value, tuple) else (value,)):
+            if isinstance(tensor, Tensor) and (tensor.is_quantized or isinstance(value, tuple)):
+                found[f"{name}.{index}"] = tensor.detach().dequantize()
+    return found
 
 
 def own_tensors(tensors: Tensors) -> Tensors:
@@ -254,16 +286,39 @@ def _sampled_bytes(tensor: Tensor) -> bytes:
     return bytes(flat[::step].contiguous().cpu().view(torch.uint8).numpy())
 
 
-def _refuse_bound_forwards(model: nn.Module, chosen: Tensors) -> None:
-    """Refuse a `forward` that was set on an object: it would run the caller's layers, not the copies."""
+def _refuse_functions(model: nn.Module, chosen: Tensors) -> None:
+    """Refuse functions that would run the caller's layers, not the copies: a `forward` set on an object, closures."""
+    adapting = {
+        id(module)
+        for path, module in model.named_modules()
+        if any(not path or name.startswith(f"{path}.") for name in chosen)
+    }
     for path, module in model.named_modules():
-        inside = any(not path or name.startswith(f"{path}.") for name in chosen)
-        compiled = type(module).__module__.startswith("torch._dynamo")
-        if inside and not compiled and isinstance(vars(module).get("forward"), FunctionType):
-            raise ValueError(
-                f"{path or 'the model'} has a forward that was set on the object, which would run the caller's "
-                "layers: write a subclass with that forward"
-            )
+        if type(module).__module__.startswith("torch._dynamo"):
+            continue
+        for key, value in vars(module).items():
+            for function in value.values() if isinstance(value, dict) else (value,):
+                if not isinstance(function, FunctionType) or key == "_compiled_call_impl":
+                    continue
+                is_forward = key == "forward" and id(module) in adapting
+                if is_forward or any(id(held) in adapting for held in _enclosed(function)):
+                    what = (
+                        "a forward that was set on the object" if key == "forward" else f"a function in {key}"
+                    )
+                    raise ValueError(
+                        f"{path or 'the model'} has {what}, which would run the caller's layers: "
+                        f"write a subclass with that {'forward' if key == 'forward' else 'function as a method'}"
+                    )
+
+
+def _enclosed(function: FunctionType) -> Iterator[object]:
+    """What a function refers to from outside: the values of its closure and its defaults, and owners of methods."""
+    for cell in function.__closure__ or ():
+        try:
+            yield getattr(cell.cell_contents, "__self__", cell.cell_contents)
+        except ValueError:  # not filled yet
+            continue
+    yield from function.__defaults__ or ()
 
 
 def refuse_unsuitable(model: nn.Module) -> None:
@@ -274,11 +329,12 @@ def refuse_unsuitable(model: nn.Module) -> None:
         raise TypeError(
             "a scripted model cannot share its tensors: give the method the model it was made from"
         )
-    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        raise TypeError(
-            f"{type(model).__name__} spreads a batch over replicas, which do not adapt together: "
-            "give the method model.module"
-        )
+    for path, module in model.named_modules():
+        if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            raise TypeError(
+                f"{type(module).__name__} spreads a batch over replicas, which do not adapt together: "
+                f"{f'replace {path} by {path}.module' if path else 'give the method model.module'}"
+            )
     for name, tensor in _tensors_of(model).items():
         if is_lazy(tensor):
             raise ValueError(f"the model's {name} has no shape yet: run the model once before wrapping it")

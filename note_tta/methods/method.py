@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import sys
 import threading
 import warnings
@@ -360,7 +359,7 @@ class Method(ABC):
 
     def _check_settings(self, settings: dict[str, Any]) -> None:
         """Refuse settings that the constructor would refuse."""
-        keywords = inspect.signature(type(self)).parameters.keys() - {"model", "memory"}
+        keywords = set(states.keywords(type(self))) - {"memory"}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             type(self)(self.backbone, **({name: getattr(self, name) for name in keywords} | settings))

@@ -22,12 +22,19 @@ def check_count(name: str, value: int, least: int, most: int | None = None) -> N
 
 
 def check_share(name: str, value: float) -> None:
-    """Refuse a number outside [0, 1]."""
+    """Refuse anything but a number in [0, 1]."""
+    _check_number(name, value)
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must be in [0, 1], got {value}")
 
 
 def check_rate(name: str, value: float, *, zero: bool = False) -> None:
-    """Refuse a number that is not finite and greater than 0 (or at least 0, where `zero` is allowed)."""
+    """Refuse anything but a finite number greater than 0 (or at least 0, where `zero` is allowed)."""
+    _check_number(name, value)
     if not (value >= 0 if zero else value > 0) or value == math.inf:
         raise ValueError(f"{name} must be {'at least' if zero else 'greater than'} 0 and finite, got {value}")
+
+
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")

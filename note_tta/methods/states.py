@@ -23,22 +23,28 @@ VERSION = 2
 
 KEYS = ("version", "method", "settings", "fingerprint", "layers", "model", "parts", "counters", "paused")
 WRAPPER_KEYS = ("version", "method", "settings", "fingerprint", "model", "parts", "inner")
-NOT_SETTINGS = ("model", "method", "output", "executor", "source", "on_event")
+NOT_SETTINGS = ("output", "executor", "source", "on_event")
 """Keywords that say how a method is attached or computed, not what it does. They are not in a state."""
 
 
 def plain_settings(thing: object) -> dict[str, Any]:
     """The plain values that an object keeps under the names of its constructor's keywords."""
-    names = _keywords(type(thing))  # type: ignore[arg-type]
-    values = {
-        name: getattr(thing, name) for name in names if name not in NOT_SETTINGS and hasattr(thing, name)
-    }
+    kind: type = type(thing)
+    names = [name for name in keywords(kind) if name not in NOT_SETTINGS and hasattr(thing, name)]
+    values = {name: getattr(thing, name) for name in names}
     return {name: value for name, value in values.items() if _is_plain(value)}
 
 
 @functools.cache
-def _keywords(kind: type) -> tuple[str, ...]:
-    return tuple(inspect.signature(kind).parameters)
+def keywords(kind: type) -> tuple[str, ...]:
+    """The names of a constructor's arguments after the model, and after `**settings` those of the class above."""
+    names: dict[str, None] = {}
+    for owner in (owner for owner in kind.__mro__ if "__init__" in vars(owner)):
+        own = list(inspect.signature(owner).parameters.values())[1:]
+        names |= dict.fromkeys(p.name for p in own if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+        if all(p.kind != p.VAR_KEYWORD for p in own):
+            break
+    return tuple(names)
 
 
 def check(state: Any, method: Method) -> None:

@@ -48,6 +48,31 @@ class LearnsFirst(BatchMethod):
         return 100 * entropy(logits)
 
 
+class LearnsFirstAtTheEndOfAnInterval(tta.NOTE):
+    """Answers again after an update, so only a batch that ends an interval shows it."""
+
+    batch_free = False
+
+    def forward(self, x):
+        super().forward(x)
+        return self.predict(x)
+
+
+class ChangesItsInput(Method):
+    """Scales the caller's samples in place."""
+
+    def forward(self, x):
+        return self.predict(x.mul_(2))
+
+
+class SetsTheThreads(Method):
+    """Sets the number of threads of the whole process."""
+
+    def forward(self, x):
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        return self.predict(x)
+
+
 class IgnoresPause(BatchMethod):
     """Learns while it is paused."""
 
@@ -230,6 +255,9 @@ class StoresWhilePaused(IntervalMethod):
 
 BROKEN = {
     LearnsFirst: "the method learned from the batch before it answered",
+    LearnsFirstAtTheEndOfAnInterval: "the method learned from the batch before it answered",
+    ChangesItsInput: "the samples that were given were changed",
+    SetsTheThreads: "number of threads was changed",
     IgnoresPause: "a paused method learned",
     StoresWhilePaused: "a paused method learned or stored something",
     ChangesTheCallersTensor: "a call changed the caller's model",
@@ -248,8 +276,31 @@ BROKEN = {
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_a_broken_method_fails(broken):
+    threads = torch.get_num_threads()
     with pytest.raises(AssertionError, match=BROKEN[broken]):
         check_method(broken)
+    torch.set_num_threads(threads)
+
+
+class PassesSettingsOn(tta.NOTE):
+    """A method with one setting of its own, and its first argument under another name."""
+
+    def __init__(self, net, *, strength=1.0, **settings):
+        super().__init__(net, **settings)
+        self.strength = strength
+
+
+def test_a_method_may_pass_settings_on_to_the_class_above():
+    check_method(PassesSettingsOn, interval=16)
+    method, other = (
+        PassesSettingsOn(network("iabn"), interval=16, strength=2.0),
+        PassesSettingsOn(network("iabn")),
+    )
+    assert method.settings()["interval"] == 16 and method.settings()["strength"] == 2.0
+    method(images(70))
+    other.load_state_dict(method.state_dict())
+    assert (other.interval, other.strength) == (16, 2.0)
+    assert torch.equal(other(images(20)), method(images(20)))
 
 
 def test_a_method_that_raises_fails_by_the_name_of_the_check():

@@ -1,7 +1,9 @@
 """What users do with a model before, beside and after a method: every method copes, or says what is wrong."""
 
 import copy
+import threading
 import warnings
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -228,6 +230,42 @@ def test_a_function_in_the_place_of_a_forward_is_refused_where_it_would_run_the_
     assert torch.isfinite(tta.Source(model)(images(8))).all()
 
 
+class Closing(nn.Module):
+    """Runs one of its layers through a function that was made in its constructor, or in a hook."""
+
+    def __init__(self, hooked):
+        super().__init__()
+        self.body, self.norm = network("iabn"), tta.IABN2d(3)
+        if hooked:
+            self.body[0].register_forward_pre_hook(lambda module, x: self.norm(x[0]))
+        else:
+            self.before = lambda x, norm=self.norm: norm(x)
+
+    def forward(self, x):
+        return self.body(x if "before" not in vars(self) else self.before(x))
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_function_that_holds_the_callers_layer_is_refused_where_that_layer_adapts(hooked):
+    model = Closing(hooked).eval()
+    where = "body.0 has a function in _forward_pre_hooks" if hooked else "the model has a function in before"
+    with pytest.raises(ValueError, match=f"{where}, which would run the caller's layers"):
+        tta.NOTE(model)
+    assert torch.isfinite(tta.Source(model)(images(8))).all()
+
+
+def test_a_lock_or_an_open_file_of_a_model_is_shared(tmp_path):
+    model = network("iabn")
+    model.lock, model[3].log = threading.Lock(), (tmp_path / "log").open("w")
+    with model[3].log:
+        method, plain = tta.NOTE(model, interval=16), tta.NOTE(network("iabn"), interval=16)
+        assert torch.equal(method(images(70)), plain(images(70)))
+        assert method.model.lock is model.lock and method.fork().counters["updates"] == 4
+    model.locks = [threading.Lock()]
+    with pytest.raises(TypeError, match="Sequential holds something that cannot be copied"):
+        tta.NOTE(model)
+
+
 def test_hooks_run_on_the_methods_own_layers_too():
     model = network("iabn")
     seen = []
@@ -270,6 +308,23 @@ def test_models_that_cannot_be_shared_are_refused_by_name(wrap):
         tta.TENT(model)
 
 
+def test_replicas_inside_a_model_are_refused_by_their_name():
+    with pytest.raises(TypeError, match=r"replace body by body\.module"):
+        tta.TENT(nn.Sequential(OrderedDict(body=nn.DataParallel(network("iabn")))))
+
+
+def test_a_state_of_other_quantised_weights_is_refused():
+    body = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).eval()
+    other = copy.deepcopy(body)
+    with torch.no_grad():
+        other[2].weight.mul_(-1)
+    ours, theirs = (tta.TENT(torch.ao.quantization.quantize_dynamic(m, {nn.Linear})) for m in (body, other))
+    with pytest.raises(ValueError, match="the state belongs to another model"):
+        ours.load_state_dict(theirs.state_dict())
+    same = tta.TENT(torch.ao.quantization.quantize_dynamic(body, {nn.Linear}))
+    same.load_state_dict(ours.state_dict())
+
+
 def test_a_model_without_shapes_yet_is_refused():
     with pytest.raises(ValueError, match="has no shape yet: run the model once before wrapping it"):
         tta.TENT(nn.Sequential(nn.LazyLinear(4), nn.BatchNorm1d(4)))
@@ -309,7 +364,7 @@ def test_logits_are_taken_out_of_what_the_model_returns(name, keyed, output):
 def test_an_output_that_is_not_there_says_what_is():
     with pytest.raises(
         ValueError,
-        match=r"output='scores' is not in what the model returned, the keys \['features', 'logits'\]",
+        match=r"^output='scores' is not in what the model returned, the keys \['features', 'logits'\]",
     ):
         tta.Source(Detecting(True), output="scores")(images(2))
     with pytest.raises(ValueError, match=r"gave dict; output=… names where in it the logits are"):
