@@ -14,6 +14,7 @@ from PIL import Image
 
 import note_tta as tta
 from note_tta.serve import Client, Limits
+from note_tta.serve.application import STATE
 
 from .helpers import ask, running, small_model
 
@@ -118,6 +119,67 @@ def barrage(address, count, seed=0):
         assert status < 500, (verb, path, kind, status, content[:200])
         statuses[status] = statuses.get(status, 0) + 1
     return statuses
+
+
+def forged(record, chance):
+    """A state with something else in its header, and a checksum that is right: damage that is not found at once."""
+    start = record.index(b"{")
+    length = int(record[16:28])
+    header = json.loads(record[start : start + length])
+    layouts, content = record[start + length :], b""
+    if layouts:
+        size = sum(header["layouts"])
+        layouts, content = layouts[:size], layouts[size + -(start + length + size) % 16 :]
+    nodes = [node for node in inside(header) if isinstance(node, dict | list) and node]
+    for _ in range(chance.randint(1, 2)):
+        node = chance.choice(nodes)
+        place = chance.choice([*node]) if isinstance(node, dict) else chance.randrange(len(node))
+        old = node[place]
+        node[place] = old + chance.choice((-1, 1, 1000)) if type(old) is int else chance.choice(STRANGE)
+    head = json.dumps(header).encode() + layouts
+    length = len(head) - len(layouts)
+    body = head + bytes(-len(head) % 16) + content
+    return record[:16] + b"%12d%12d" % (length, zlib.crc32(body)) + record[40:start] + body
+
+
+STRANGE = (
+    None, True, -1, 2**40, 1.5, float("inf"), float("nan"), "x", [], [-1], [10**9], [64, 1, 8, 8], "float64", "int64",
+    {"dict": []}, {"tensor": 0}, {"tensor": 99}, {"tuple": []}, {"packed": [0, [0]]},
+)  # fmt: skip
+
+
+def inside(node):
+    """A node of JSON and all that is in it."""
+    yield node
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from inside(child)
+
+
+def test_forged_states_are_refused_or_harmless():
+    chance, x = random.Random(0), np.random.default_rng(0).random((70, 1, 8, 8), np.float32)
+    make = lambda model: tta.NOTE(model, tta.PBRS(8), interval=8)  # noqa: E731
+    with running(tta.Fleet(small_model(), make), limits=Limits(rate=1e6)) as address:
+        client = Client(address)
+        client.send("good", x)
+        state, statuses = client.state("good"), set()
+        for _ in range(200):
+            body = forged(state, chance)
+            status, _, content = ask(address, "PUT", "/streams/other/state", body, content_type=STATE)
+            assert status in (200, 422), content
+            statuses.add(status)
+            if status == 200:
+                for verb, action in (
+                    ("POST", "samples"),
+                    ("GET", "memory"),
+                    ("GET", "state"),
+                    ("POST", "reset"),
+                ):
+                    body = npy(x[:9]) if action == "samples" else None
+                    path = f"/streams/other/{action}"
+                    status, _, content = ask(address, verb, path, body, content_type="application/x-npy")
+                    assert status < 500, (action, content)
+        assert statuses == {200, 422}
+        assert client.state("good") == state
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(client):
