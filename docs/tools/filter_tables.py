@@ -17,6 +17,7 @@ TITLES = {
 }
 NONE = "No figures are committed yet: `python -m benchmarks.filter_study {step}` writes them."
 LAYERS = {"iabn": "IABN, trained", "swapped": "IABN, swapped in", "bn": "BatchNorm"}
+GOALS = {"10": 40, "1000": 150}
 METHODS = {"source": "Source", "note": "NOTE", "lame": "LAME"}
 
 
@@ -100,9 +101,8 @@ def cost() -> str:
     found = _study().get("cost")
     if not found:
         return NONE.format(step="cost")
-    return _table(
-        ("Classes", "Microseconds per sample"), ((f"{int(k):,}", f"{v:.0f}") for k, v in found.items())
-    )
+    rows = ((f"{int(k):,}", f"{v:.0f}", str(GOALS.get(k, "–"))) for k, v in found.items())
+    return _table(("Classes", "Microseconds per sample", "Goal"), rows)
 
 
 def _study() -> dict[str, Any]:
@@ -146,8 +146,8 @@ def _method(name: str, filtered: bool = True) -> str:
 
 
 def _mark(row: dict[str, Any]) -> str:
-    """A mark if the row was measured with other settings of the filter."""
-    return "" if row["filter"] == _study()["filter"] else " †"
+    """A mark if the row's figure is of other settings of the filter."""
+    return "" if row["method"] == "lame" or row["filter"] == _study()["filter"] else " †"
 
 
 def _legend() -> str:

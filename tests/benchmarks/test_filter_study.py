@@ -1,5 +1,6 @@
 """The study's bookkeeping, on a stream of a few images: what is kept, what is scored, what is not looked at twice."""
 
+import json
 from dataclasses import replace
 
 import torch
@@ -74,6 +75,12 @@ def test_a_filter_that_saw_a_shuffled_stream_is_scored_on_what_comes_after(tmp_p
     runs = Runs()
     runs(logits[stream().orders()["shuffled"]])
     assert row["after shuffled"] == filter_study._error(runs(logits), labels)
+
+
+def test_the_committed_study_names_the_settings_of_the_filter():
+    """A changed default needs its figures measured anew, or the page says of them what they were measured with."""
+    assert json.loads(filter_study.OUT.read_text(encoding="utf-8"))["filter"] == filter_study.settings()
+    assert " balance=1.0" in filter_study.settings() and "stay=(0.5,0.9,0.99) " in filter_study.settings()
 
 
 def test_settings_are_varied_around_what_adapt_makes(tmp_path):
