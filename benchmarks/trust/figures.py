@@ -17,13 +17,14 @@ def read(path: Path, part: str) -> dict[str, Any]:
 
 
 def write(path: Path, where: tuple[str, ...], figures: dict[str, Any]) -> None:
-    """Put figures into the file, beside what is there."""
+    """Put figures into the file, beside what is there, with the commit that they were measured at."""
+    source = provenance()
     content = json.loads(path.read_text()) if path.is_file() else {}
     place = content
     for key in where[:-1]:
         place = place.setdefault(key, {})
-    place[where[-1]] = {**place.get(where[-1], {}), **figures}
-    content["provenance"] = provenance()
+    place[where[-1]] = {**place.get(where[-1], {}), **figures, "commit": source["commit"]}
+    content["provenance"] = source
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(*where, json.dumps(figures, ensure_ascii=False), file=sys.stderr, flush=True)

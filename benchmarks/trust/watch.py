@@ -162,7 +162,7 @@ def collapses(arguments: argparse.Namespace) -> None:
             "errors_of_source": frozen,
             "first_alarm": next((event.samples for event in watch.alarms), None),
             "cause": watch.alarms[0].cause if watch.alarms else "",
-            "doubled_at": case.doubled(errors),
+            "doubled_at": case.doubled(errors, frozen),
         }
         write(arguments.out, ("collapses", name), row)
 
