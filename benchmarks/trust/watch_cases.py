@@ -88,6 +88,11 @@ COLLAPSES: dict[str, Case] = {
         _small_source,
         lambda: at_size(_sorted("style", 5), 8),
     ),
+    "NOTE with LayerNorm at a hundred times its rate, digits of 8x8, sorted by class": Case(
+        lambda: tta.NOTE(small_model("ln"), lr=0.01),
+        _small_source,
+        lambda: at_size(_sorted("style", 5), 8),
+    ),
     "NOTE with LayerNorm at three hundred times its rate, digits of 8x8, sorted by class": Case(
         lambda: tta.NOTE(small_model("ln"), lr=0.03),
         _small_source,
