@@ -16,7 +16,7 @@ from .variants import (
 
 __all__ = ["EXPERIMENTS", "find"]
 
-_BOTH = ("correlated", "iid")
+_BOTH = (Point(), Point("iid"))
 _WITH_NOTE_IID = (*METHOD_ROWS, "note_iid")
 _CIFAR = ("cifar10", "cifar100")
 _CORRUPTED = (*_CIFAR, "imagenet")
@@ -30,12 +30,12 @@ _SIZES = tuple(Point(batch_size=size, label=str(size)) for size in (16, 32, 64, 
 
 def _protocol(name: str, title: str, *protocols: str) -> Experiment:
     points = tuple(Point(protocol) for protocol in protocols)
-    return Experiment(name, title, "domains", _CIFAR, PROTOCOL_ROWS, points=points, labels=FORMS_OF_NOTE)
+    return Experiment(name, title, "domains", _CIFAR, PROTOCOL_ROWS, points, labels=FORMS_OF_NOTE)
 
 
 def _recurring(name: str, title: str, kind: Kind) -> Experiment:
     points = (Point("recurring", visits=20),)
-    return Experiment(name, title, kind, _CIFAR, RECURRING_ROWS, points=points, labels=FORMS_OF_NOTE)
+    return Experiment(name, title, kind, _CIFAR, RECURRING_ROWS, points, labels=FORMS_OF_NOTE)
 
 
 _ALL = (
@@ -103,16 +103,9 @@ _ALL = (
     Experiment(
         "figure2", "Figure 2: i.i.d. against correlated streams", "bars", ("cifar10",), METHOD_ROWS, _BOTH
     ),
+    Experiment("figure4", "Figure 4: streams by concentration δ", "streams", ("cifar10",), (), _DELTAS),
     Experiment(
-        "figure4", "Figure 4: streams by concentration δ", "streams", ("cifar10",), (), points=_DELTAS
-    ),
-    Experiment(
-        "figure5a",
-        "Figure 5a: error against concentration δ",
-        "sweep",
-        ("cifar10",),
-        METHOD_ROWS,
-        points=_DELTAS,
+        "figure5a", "Figure 5a: error against concentration δ", "sweep", ("cifar10",), METHOD_ROWS, _DELTAS
     ),
     Experiment(
         "figure5b",
@@ -120,7 +113,7 @@ _ALL = (
         "sweep",
         ("cifar10",),
         METHOD_ROWS,
-        points=_SIZES,
+        _SIZES,
     ),
     Experiment(
         "figure-cumulative",

@@ -60,8 +60,7 @@ class Experiment:
         kind: How it is laid out.
         datasets: Its datasets; the columns of a table, in the paper's order.
         rows: Names of `VARIANTS`, in the paper's order.
-        streams: `correlated`, `iid` or both.
-        points: The axis of a sweep, or the streams of a picture.
+        points: Its streams: one correlated stream or also an i.i.d. one, protocols, or the axis of a sweep.
         labels: Rows that have another name in this table.
         more: The rows of the ablation, which are a second table.
     """
@@ -71,8 +70,7 @@ class Experiment:
     kind: Kind
     datasets: tuple[str, ...]
     rows: tuple[str, ...]
-    streams: tuple[str, ...] = ("correlated",)
-    points: tuple[Point, ...] = ()
+    points: tuple[Point, ...] = (Point(),)
     labels: tuple[tuple[str, str], ...] = ()
     more: tuple[str, ...] = ()
 
@@ -84,13 +82,10 @@ class Experiment:
         """Whether the table has this row for this stream: NOTE* is for i.i.d. streams only."""
         return variant != "note_iid" or stream == "iid"
 
-    def streams_of(self, dataset: str) -> tuple[str, ...]:
-        """The streams of a dataset: one that was recorded over time has only its own order."""
-        return ("correlated",) if _correlated_order(dataset) == "chronological" else self.streams
-
     def points_of(self, dataset: str) -> tuple[Point, ...]:
-        """The axis of a sweep, the protocols, or else one point per stream of a dataset."""
-        return self.points or tuple(Point(stream) for stream in self.streams_of(dataset))
+        """The points for a dataset: one that was recorded over time has no i.i.d. stream."""
+        recorded = _correlated_order(dataset) == "chronological"
+        return tuple(point for point in self.points if not (recorded and point.stream == "iid"))
 
     def ablations_of(self, dataset: str) -> tuple[str, ...]:
         """The further rows, which the paper has for CIFAR only."""

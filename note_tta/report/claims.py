@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from statistics import correlation
 from typing import Literal, NamedTuple
 
 from ..data import DATASETS
@@ -24,7 +23,6 @@ Verdict = Literal["held", "held so far", "not held", "not measured", "does not a
 
 STEADY_POINTS = 3.0
 COMPETITIVE_POINTS = 1.0
-_ABOUT_IID = ("iii", "vi")
 _NO_IID: tuple[Verdict, str] = ("does not apply", "what was recorded over time has one order")
 _TOGETHER = {"note": "IABN+PBRS"}
 
@@ -111,24 +109,21 @@ def _compare(
 
 def check_claims(scores: Scores) -> list[Claim]:
     """Check every claim on every dataset and setup that has correlated results."""
-    checks: dict[str, Callable[[Setup, Compare], tuple[Verdict, str]]] = {
-        "i": _batch_methods_break,
-        "ii": _note_is_best,
-        "iii": _note_is_steady,
-        "iv": _parts_help,
-        "v": _pbrs_against_rs,
-        "vi": _note_iid_competes,
-    }
     claims = []
     for setup in _setups(scores):
         if scores.of(setup.row("note")) is None:
             continue
+        compare = partial(_compare, scores, setup)
         recorded = DATASETS[setup.dataset].stream == "chronological"
-        for name, check in checks.items():
-            told = (
-                _NO_IID if recorded and name in _ABOUT_IID else check(setup, partial(_compare, scores, setup))
-            )
-            claims.append(Claim(name, setup.title, *told))
+        verdicts = {
+            "i": _all({row: compare("source", row) for row in ("bn_stats", "pl", "tent", "cotta")}),
+            "ii": _all({row: compare("note", row) for row in BASELINES}),
+            "iii": _NO_IID if recorded else _note_is_steady(compare),
+            "iv": _parts_help(compare),
+            "v": _pbrs_against_rs(setup, compare),
+            "vi": _NO_IID if recorded else _note_iid_competes(compare),
+        }
+        claims += [Claim(name, setup.title, *told) for name, told in verdicts.items()]
     return claims
 
 
@@ -167,15 +162,7 @@ def _ordering(scores: Scores, setup: Setup, stream: str) -> Ordering | None:
     )
 
 
-def _batch_methods_break(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
-    return _all({row: compare("source", row) for row in ("bn_stats", "pl", "tent", "cotta")})
-
-
-def _note_is_best(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
-    return _all({row: compare("note", row) for row in BASELINES})
-
-
-def _note_is_steady(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
+def _note_is_steady(compare: Compare) -> tuple[Verdict, str]:
     part = compare("note", "note", ("correlated", "iid"))
     if part is None:
         return "not measured", "NOTE on both streams is not there"
@@ -184,7 +171,7 @@ def _note_is_steady(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
     return ("held" if held else "not held"), f"{both}: {abs(part.gap):.2f} points apart ({part.over})"
 
 
-def _parts_help(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
+def _parts_help(compare: Compare) -> tuple[Verdict, str]:
     wanted = (("iabn", "source"), ("pbrs", "source"), ("note", "iabn"), ("note", "pbrs"))
     titles = {row: _TOGETHER.get(row, VARIANTS[row].title) for row in ("source", "iabn", "pbrs", "note")}
     return _all({f"{titles[a]} against {titles[b]}": compare(a, b) for a, b in wanted}, _TOGETHER)
@@ -202,7 +189,7 @@ def _pbrs_against_rs(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
     return ("held" if held else "not held"), text
 
 
-def _note_iid_competes(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
+def _note_iid_competes(compare: Compare) -> tuple[Verdict, str]:
     parts = {row: compare("note_iid", row, ("iid", "iid")) for row in BASELINES}
     measured = [part for part in parts.values() if part]
     if not measured:
@@ -258,12 +245,9 @@ def _ranked(errors: dict[str, float]) -> tuple[str, ...]:
 
 
 def _rank_correlation(one: dict[str, float], other: dict[str, float]) -> float:
-    """Spearman's rank correlation; equal values share their mean rank."""
-    first, second = (_ranks(values) for values in (one, other))
-    both = [[ranks[key] for key in one] for ranks in (first, second)]
-    return correlation(*both) if all(len(set(ranks)) > 1 for ranks in both) else 0.0
+    """Spearman's rank correlation; 0 if all values of one side are equal."""
+    from scipy.stats import spearmanr
 
-
-def _ranks(values: dict[str, float]) -> dict[str, float]:
-    ordered = sorted(values.values())
-    return {key: ordered.index(value) + (ordered.count(value) + 1) / 2 for key, value in values.items()}
+    if len(set(one.values())) == 1 or len(set(other.values())) == 1:
+        return 0.0
+    return float(spearmanr(list(one.values()), [other[row] for row in one]).statistic)

@@ -53,14 +53,11 @@ def make_figures(experiment: Experiment, scores: Scores, tables: list[Table]) ->
         ]
     if experiment.kind == "streams":
         return _streams(experiment, scores)
+    makers = {"curves": _curves, "visit curves": _visit_curves, "mean curves": _mean_curves}
+    if experiment.kind not in makers:
+        return []
     setups = [s for dataset in experiment.datasets for s in scores.setups(dataset) if not s.data_options]
-    if experiment.kind == "curves":
-        return [figure for setup in setups for figure in _curves(experiment, scores, setup)]
-    if experiment.kind == "visit curves":
-        return [figure for setup in setups for figure in _visit_curves(experiment, scores, setup)]
-    if experiment.kind == "mean curves":
-        return [figure for setup in setups for figure in _mean_curves(experiment, scores, setup)]
-    return []
+    return [figure for setup in setups for figure in makers[experiment.kind](experiment, scores, setup)]
 
 
 def runs_of_stream(scores: Scores, setup: Setup, stream: str) -> dict[str, dict[str, Record]]:
@@ -209,9 +206,14 @@ def _visit_curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[
     lines = {row: visit_errors(score) for row, score in found.items() if score}
     if not lines:
         return []
+    return [_figure_of(experiment, setup, "", partial(_visits, experiment, lines))]
+
+
+def _figure_of(experiment: Experiment, setup: Setup, over: str, paint: Callable[[Any], None]) -> Figure:
+    """The figure of a setup, named after both."""
     words = "-".join([experiment.id, setup.dataset, *setup.label.replace(",", "").split()])
-    title = " · ".join(filter(None, [experiment.title, DATASETS[setup.dataset].title, setup.label]))
-    return [Figure(words, title, partial(_visits, experiment, lines))]
+    title = " · ".join(filter(None, [experiment.title, DATASETS[setup.dataset].title, setup.label, over]))
+    return Figure(words, title, paint)
 
 
 def _visits(experiment: Experiment, lines: Curves, figure: Any) -> None:
@@ -238,8 +240,6 @@ def _mean_curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[F
             curves[row] = [round(fmean(moment), 2) for moment in zip(*runs, strict=True)]
     if not curves:
         return []
-    words = "-".join([experiment.id, setup.dataset, *setup.label.replace(",", "").split()])
     over = coverage_text(setup.dataset, note.coverage)
-    title = " · ".join(filter(None, [experiment.title, DATASETS[setup.dataset].title, setup.label, over]))
     samples = max(record.result["samples"] for records in note.records.values() for record in records)
-    return [Figure(words, title, partial(_over_time, curves, samples, ()))]
+    return [_figure_of(experiment, setup, over, partial(_over_time, curves, samples, ()))]

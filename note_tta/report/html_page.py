@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..data import DATASETS
@@ -111,7 +110,7 @@ def page(
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"number": number, "difference": difference, "groups": _groups}
+    environment.filters |= {"number": number, "difference": difference}
     return environment.from_string(folder.joinpath("page.html").read_text(encoding="utf-8")).render(
         {key: Markup(folder.joinpath(name).read_text(encoding="utf-8")) for key, name in sources.items()},
         title=title,
@@ -220,9 +219,3 @@ def _data(panels: Sequence[Panel]) -> str:
     shown = [vars(panel) | {"classes": max(panel.labels, default=0) + 1} for panel in panels]
     content = {"rows": styles, "colours": colours, "panels": shown}
     return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
-
-
-def _groups(table: Table) -> list[tuple[str, int]]:
-    """The headings over a table's columns and the columns that each spans; none if there is only one."""
-    found = [(name, len(list(part))) for name, part in groupby(column.group for column in table.columns)]
-    return found if len({name for name, _ in found}) > 1 else []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from .markdown_tables import difference, number
 from .tables import Entry, Table
 
@@ -19,7 +17,6 @@ def latex(table: Table) -> str:
     Needs `\usepackage{booktabs,graphicx}`.
     """
     columns = len(table.columns)
-    groups = [(name, len(list(part))) for name, part in groupby(column.group for column in table.columns)]
     names = [", ".join(filter(None, (column.title, column.run_text))) for column in table.columns]
     heads = [rf"\multicolumn{{3}}{{c}}{{{_tex(name)}}}" for name in names]
     lines = [
@@ -32,8 +29,8 @@ def latex(table: Table) -> str:
         r"\begin{tabular}{l" + "rrr" * columns + "}",
         r"\toprule",
     ]
-    if any(name for name, _ in groups):
-        spans = [rf"\multicolumn{{{3 * width}}}{{c}}{{{_tex(name)}}}" for name, width in groups]
+    if any(name for name, _ in table.groups):
+        spans = [rf"\multicolumn{{{3 * width}}}{{c}}{{{_tex(name)}}}" for name, width in table.groups]
         lines.append(" & ".join(["", *spans]) + r" \\")
     lines += [
         "& " + " & ".join(heads) + r" \\",

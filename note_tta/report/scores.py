@@ -85,7 +85,10 @@ class Setup(NamedTuple):
             Number(mean=21.1, std=0.6)
             >>> Setup("cifar10", "resnet20", data_options=(("severity", 3),)).paper("correlated", "note")
         """
-        return None if self.data_options else paper_number(self.dataset, stream, variant, domain)
+        if self.data_options or self.dataset not in DATASETS:
+            return None
+        only = DATASETS[self.dataset].targets == (domain,)  # the mean is over this domain
+        return paper_number(self.dataset, stream, variant, None if only else domain)
 
 
 @dataclass(frozen=True)
@@ -225,7 +228,7 @@ def _rows_of_experiments(setup: Setup) -> frozenset[Cell]:
         setup.row(variant, point)
         for experiment in EXPERIMENTS.values()
         for variant in (*experiment.rows, *experiment.more)
-        for point in experiment.points or [Point(stream) for stream in experiment.streams]
+        for point in experiment.points
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from statistics import fmean
 
 from ..data import DATASETS
 from ..experiments.catalog import EXPERIMENTS
-from ..experiments.experiment import DELTA, Experiment, Point
+from ..experiments.experiment import DELTA, Experiment
 from ..experiments.variants import METHOD_ROWS
 from .coverage import Coverage, comparable, coverage_text, domain_title, stream_title, usual
 from .paper_numbers import Number, paper_average
@@ -101,6 +102,11 @@ class Table:
     wide: bool = False
     usual: bool = True
 
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The headings over the columns, and how many columns each spans."""
+        return [(name, len(list(part))) for name, part in groupby(column.group for column in self.columns)]
+
     def entries(self, row: str) -> list[Entry]:
         """A row's entries, left to right."""
         return [column.entries[row] for column in self.columns]
@@ -148,34 +154,49 @@ def _groups(experiment: Experiment, scores: Scores) -> list[tuple[str, Setups]]:
     return named
 
 
-def _entry(score: Score | None, paper: Number | None = None, domain: str | None = None) -> Entry:
-    """A score beside the paper's number: of one domain, or the mean over all."""
-    if score is None:
-        return Entry(None, paper)
-    return Entry(score.by_domain.get(domain) if domain else score.number, paper, score.coverage)
+def _column(
+    title: str,
+    setup: Setup,
+    scored: Mapping[str, Score | None],
+    group: str = "",
+    stream: str = "",
+    domain: str | None = None,
+    *,
+    run: bool = False,
+) -> Column:
+    """A column of scores, beside the paper's numbers for a stream; on one domain, or the mean over all.
+
+    With `run` its heading has the mean run length of the streams.
+    """
+    entries = {}
+    for row, score in scored.items():
+        paper = setup.paper(stream, row, domain) if stream else None
+        entries[row] = Entry(paper=paper)
+        if score is not None:
+            ours = score.by_domain.get(domain) if domain else score.number
+            entries[row] = Entry(ours, paper, score.coverage)
+    return Column(title, entries, group, setup.dataset, mean_run(scored.values()) if run else None)
 
 
 def _by_dataset(experiment: Experiment, scores: Scores, label: str, setups: Setups) -> Iterator[Table]:
     """One column per dataset and stream, and the average over datasets."""
-    rows, streams = experiment.rows, experiment.streams
+    rows, points = experiment.rows, experiment.points
     names = [
         name
         for name, setup in setups.items()
-        if any(scores.of(setup.row(row, Point(stream))) for row in rows for stream in streams)
+        if any(scores.of(setup.row(row, point)) for row in rows for point in points)
     ]
     known = tuple(names) == experiment.datasets and not any(s.data_options for s in setups.values())
     columns: list[Column] = []
-    for stream in streams if names else ():
-        group = stream_title(stream, names[0])
+    for point in points if names else ():
+        stream, group = point.stream, stream_title(point.stream, names[0])
         own = [row for row in rows if experiment.has(row, stream)]
         found = []
         for name in names:
             setup = setups[name]
-            scored = {row: scores.of(setup.row(row, Point(stream))) for row in own}
-            if not any(scored.values()):
-                continue
-            entries = {row: _entry(score, setup.paper(stream, row)) for row, score in scored.items()}
-            found.append(Column(DATASETS[name].title, entries, group, name, mean_run(scored.values())))
+            scored = {row: scores.of(setup.row(row, point)) for row in own}
+            if any(scored.values()):
+                found.append(_column(DATASETS[name].title, setup, scored, group, stream, run=True))
         columns += found
         if len(found) == len(names) > 1:
             papers = {row: paper_average(names, stream, row) if known else None for row in own}
@@ -219,18 +240,10 @@ def _by_domain(experiment: Experiment, scores: Scores, label: str, setups: Setup
                     continue
                 heading = stream_title(stream, dataset)
                 columns = [
-                    Column(
-                        domain_title(dataset, name) if name else "Avg",
-                        {
-                            row: _entry(score, setup.paper(stream, row, name), name)
-                            for row, score in found.items()
-                        },
-                        heading,
-                        dataset,
-                        None if name else mean_run(found.values()),
-                    )
-                    for name in [*in_paper_order(dataset, found.values()), None]
+                    _column(domain_title(dataset, name), setup, found, heading, stream, name)
+                    for name in in_paper_order(dataset, found.values())
                 ]
+                columns.append(_column("Avg", setup, found, heading, stream, run=True))
                 subject = f"{DATASETS[dataset].title}, {heading[0].lower()}{heading[1:]}"
                 words = stream if experiment.datasets == (dataset,) else f"{dataset}-{stream}"
                 if ablation:
@@ -245,17 +258,12 @@ def _of_source(experiment: Experiment, scores: Scores, label: str, setups: Setup
         away = {row: scores.of(setup.row(row)) for row in experiment.rows}
         if not any(home.values()):
             continue
-        columns = [Column("Source domain", {row: _entry(score) for row, score in home.items()}, "", dataset)]
+        columns = [_column("Source domain", setup, home)]
         domains = in_paper_order(dataset, away.values())
         for name in [*domains, None]:
-            known = name is None or len(domains) == 1
-            entries = {
-                row: _entry(score, setup.paper("correlated", row) if known else None, name)
-                for row, score in away.items()
-            }
-            columns.append(
-                Column(domain_title(dataset, name) if name else "Avg", entries, "Targets", dataset)
-            )
+            stream = "correlated" if name is None or len(domains) == 1 else ""
+            title = domain_title(dataset, name) if name else "Avg"
+            columns.append(_column(title, setup, away, "Targets", stream, name))
         yield _table(experiment, label, columns, experiment.rows, DATASETS[dataset].title, dataset)
 
 
@@ -269,14 +277,9 @@ def _by_point(experiment: Experiment, scores: Scores, label: str, setups: Setups
         columns = []
         for point in experiment.points:
             default = point.batch_size == 64 and (point.stream == "iid" or point.delta == DELTA)
-            entries = {
-                row: _entry(
-                    scores.of(setup.row(row, point), over=over),
-                    setup.paper(point.stream, row) if whole and default else None,
-                )
-                for row in experiment.rows
-            }
-            columns.append(Column(point.label, entries, "", dataset))
+            scored = {row: scores.of(setup.row(row, point), over=over) for row in experiment.rows}
+            paper = point.stream if whole and default else ""
+            columns.append(_column(point.label, setup, scored, stream=paper))
         fixed = ("source", "onda")  # they have one error for all sizes
         measured = [any(e.ours for row, e in c.entries.items() if row not in fixed) for c in columns]
         if sum(measured) >= 3:  # a sweep needs points beside those it shares with Table 1
@@ -304,8 +307,7 @@ def _by_visit(experiment: Experiment, scores: Scores, label: str, setups: Setups
             )
             for visit in shown
         ]
-        means = {row: _entry(score) for row, score in found.items()}
-        columns.append(Column("Avg", means, "", dataset, mean_run(found.values())))
+        columns.append(_column("Avg", setup, found, run=True))
         yield _table(experiment, label, columns, experiment.rows, DATASETS[dataset].title, dataset)
 
 
@@ -336,14 +338,7 @@ def _table(
 ) -> Table:
     """Make a table: mark the lowest and the worse than Source; title and footnotes tell what means are over.
 
-    Args:
-        experiment: What it is a table of.
-        label: The setup in words.
-        columns: Left to right.
-        rows: Variants, top to bottom.
-        subject: What the title adds about the table's dataset.
-        suffix: What the id adds.
-        wide: Whether there is one column per domain.
+    `subject` and `suffix` are what the title and the id add about the table's dataset.
     """
     rows = [row for row in rows if any(c.entries.get(row, Entry()).known for c in columns)]
     common: dict[str, Coverage] = {}
