@@ -211,8 +211,8 @@ def _prepare(root: Path, wanted: Wanted) -> Path:
                 work = partial(_work, clean, place, corruption, severity, wanted.seed, ice)
                 firsts = range(0, len(pictures), _GROUP)
                 groups = (pictures[first : first + _GROUP] for first in firsts)
-                for first, count in zip(firsts, run(work, groups, firsts), strict=True):
-                    wanted.progress(f"{corruption} {severity}", first + count, len(pictures))
+                for first, made in zip(firsts, run(work, groups, firsts), strict=True):
+                    wanted.progress(f"{corruption} {severity}", first + made, len(pictures))
                 manifest.done.setdefault(corruption, {})[str(severity)] = f"{len(pictures)} pictures"
                 manifest.write()
     return folder
