@@ -60,7 +60,7 @@ def small_model(norm: str) -> nn.Module:
         norm: "bn", "iabn" or "ln" (LayerNorm over channels and places).
     """
     torch.manual_seed(0)
-    norms = (
+    norms: list[nn.Module] = (
         [nn.LayerNorm([16, 8, 8]), nn.LayerNorm([32, 4, 4])]
         if norm == "ln"
         else [nn.BatchNorm2d(16), nn.BatchNorm2d(32)]
