@@ -2,77 +2,168 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import os
 import time
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 import note_tta as tta
 from note_tta.methods.method import Method
 from note_tta.models import build_model
 
-from .measure import Figure
+from .measure import Figure, quartiles
 
 PAUSE = 0.060
 """Seconds between two frames of a camera."""
+FAST_PAUSE = 0.010
+"""The same for a smaller network on one core; a call that takes longer misses the next frame."""
+ROUNDS = 4
+"""Contenders take turns, and each has so many of them."""
 WARM = 130
-"""Frames that nobody times: two updates, so that threads and workspaces are there."""
+"""Frames before the first turn that nobody times: two updates, so that threads and workspaces are there."""
+SETTLE = 8
+"""Frames at the start of each turn that nobody times, until caches hold the contender's tensors."""
+
+Rounds = list[list[float]]
+"""Seconds per call, one list for each turn."""
+
+
+class Contender:
+    """A method that answers single frames.
+
+    Args:
+        method: The method.
+        pause: Seconds from one frame to the next; 0 is back to back.
+    """
+
+    def __init__(self, method: Method, pause: float = 0.0) -> None:
+        self.method, self.pause = method, pause
+        self.rounds: Rounds = []
+        self._generator = torch.Generator().manual_seed(0)
+        for _ in range(WARM):
+            method(self._frame())
+
+    def take_turn(self, frames: int) -> None:
+        """Time some calls."""
+        times = []
+        due = time.perf_counter()
+        for number in range(SETTLE + frames):
+            x = self._frame()
+            due = max(due + self.pause, time.perf_counter())
+            time.sleep(max(0.0, due - time.perf_counter()))
+            start = time.perf_counter()
+            self.method(x)
+            if number >= SETTLE:
+                times.append(time.perf_counter() - start)
+        self.rounds.append(times)
+        while getattr(self.method, "busy", False):  # an update must not run into another contender's turn
+            time.sleep(0.001)
+
+    @property
+    def calls(self) -> list[float]:
+        """Seconds per call, of all turns."""
+        return [seconds for turn in self.rounds for seconds in turn]
+
+    def _frame(self) -> Tensor:
+        return torch.rand(1, 3, 32, 32, generator=self._generator)
 
 
 def figures(frames: int) -> Iterator[Figure]:
     """All figures of this file, each over `frames` timed frames."""
+    yield from _camera(frames)
+    if hasattr(os, "sched_setaffinity"):
+        with _one_core():
+            yield _one_core_figure(frames)
+
+
+def _camera(frames: int) -> Iterator[Figure]:
     torch.manual_seed(0)
     bn = build_model("resnet18", 10)
     iabn = tta.convert_iabn(copy.deepcopy(bn))
-    source = _calls(tta.Source(bn), frames)
-    usual, mean = _percentile(source, 50), sum(source) / len(source)
-    inside = _calls(tta.NOTE(iabn), frames)
-    paced = _calls(tta.NOTE(iabn, delay=64), frames, PAUSE)
-    yield _tail("NOTE, updates inside the calls, back to back", inside, usual, None)
-    yield _tail("delay=64, a frame every 60 ms", paced, usual, 2.0, {"source": source, "inside": inside})
-    for name, settings, tail, middle in (
-        ("delay=64, back to back", {}, 4.0, 2.7),
-        ("delay=64 and learn_from=16, back to back", {"learn_from": 16}, 2.2, 1.6),
+    source, inside = Contender(tta.Source(bn)), Contender(tta.NOTE(iabn))
+    paced = Contender(tta.NOTE(iabn, delay=64), PAUSE)
+    idle = Contender(tta.NOTE(iabn, delay=64, executor="idle"), PAUSE)
+    delayed = Contender(tta.NOTE(iabn, delay=64))
+    quarter = Contender(tta.NOTE(iabn, delay=64, learn_from=16))
+    _take_turns([source, inside, paced, idle, delayed, quarter], frames)
+    yield _tail("NOTE, updates inside the calls, back to back", inside, source, None)
+    others = {"source": source, "inside": inside}
+    yield _tail("delay=64, a frame every 60 ms", paced, source, 2.0, others)
+    yield _tail('delay=64 and executor="idle", a frame every 60 ms', idle, source, 2.0)
+    for name, contender, tail, middle in (
+        ("delay=64, back to back", delayed, 4.0, 2.7),
+        ("delay=64 and learn_from=16, back to back", quarter, 2.2, 1.6),
     ):
-        times = _calls(tta.NOTE(iabn, delay=64, **settings), frames)
-        yield _tail(name, times, usual, tail)
-        value = sum(times) / len(times) / mean
-        yield Figure(f"ResNet-18, {name}: mean of a call ÷ Source's mean", value, value, value, middle)
+        yield _tail(name, contender, source, tail)
+        ratios = [
+            _mean(own) / _mean(theirs) for own, theirs in zip(contender.rounds, source.rounds, strict=True)
+        ]
+        low, _, high = quartiles(ratios)
+        value = _mean(contender.calls) / _mean(source.calls)
+        yield Figure(f"ResNet-18, {name}: mean of a call ÷ Source's mean", value, low, high, middle)
+
+
+def _one_core_figure(frames: int) -> Figure:
+    """A network for small devices, with the update in a thread on the core that answers."""
+    torch.manual_seed(0)
+    model = tta.convert_iabn(build_model("resnet20", 10))
+    contender = Contender(tta.NOTE(model, delay=64), FAST_PAUSE)
+    _take_turns([contender], frames)
+    late = [100 * sum(t > FAST_PAUSE for t in times) / len(times) for times in contender.rounds]
+    low, _, high = quartiles(late)
+    name = "ResNet-20, delay=64, a frame every 10 ms on one core: calls longer than 10 ms"
+    detail: dict[str, object] = {"calls": _milliseconds(contender.calls)}
+    return Figure(name, _mean(late), low, high, 0.5, unit="%", detail=detail)
+
+
+@contextlib.contextmanager
+def _one_core() -> Iterator[None]:
+    """Let this thread, and those that it starts, run on one core and compute with one thread."""
+    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    os.sched_setaffinity(0, {min(cores)})
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        os.sched_setaffinity(0, cores)
+
+
+def _take_turns(contenders: list[Contender], frames: int) -> None:
+    for _ in range(ROUNDS):
+        for contender in contenders:
+            contender.take_turn(-(-frames // ROUNDS))
 
 
 def _tail(
     name: str,
-    times: list[float],
-    usual: float,
+    contender: Contender,
+    source: Contender,
     bar: float | None,
-    others: dict[str, list[float]] | None = None,
+    others: dict[str, Contender] | None = None,
 ) -> Figure:
-    value = _percentile(times, 99) / usual
-    detail = {label: _milliseconds(t) for label, t in {"calls": times, **(others or {})}.items()}
-    return Figure(
-        f"ResNet-18, {name}: p99 of a call ÷ Source's median", value, value, value, bar, detail=dict(detail)
-    )
-
-
-def _calls(method: Method, frames: int, pause: float = 0.0) -> list[float]:
-    """Seconds per call on a stream of single frames, one every `pause` seconds (0: back to back)."""
-    generator = torch.Generator().manual_seed(0)
-    times = []
-    due = time.perf_counter()
-    for number in range(WARM + frames):
-        x = torch.rand(1, 3, 32, 32, generator=generator)
-        due = max(due + pause, time.perf_counter())
-        time.sleep(max(0.0, due - time.perf_counter()))
-        start = time.perf_counter()
-        method(x)
-        if number >= WARM:
-            times.append(time.perf_counter() - start)
-    return times
+    """The slowest calls of all turns in Source's medians; the spread is that of the turns."""
+    ratios = [
+        _percentile(own, 99) / _percentile(theirs, 50)
+        for own, theirs in zip(contender.rounds, source.rounds, strict=True)
+    ]
+    low, _, high = quartiles(ratios)
+    value = _percentile(contender.calls, 99) / _percentile(source.calls, 50)
+    shown = {"calls": contender, **(others or {})}
+    detail: dict[str, object] = {label: _milliseconds(each.calls) for label, each in shown.items()}
+    return Figure(f"ResNet-18, {name}: p99 of a call ÷ Source's median", value, low, high, bar, detail=detail)
 
 
 def _percentile(times: list[float], percent: int) -> float:
     return sorted(times)[min(len(times) - 1, len(times) * percent // 100)]
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _milliseconds(times: list[float]) -> list[float]:

@@ -20,10 +20,12 @@ from .draft import Draft, Value
 if TYPE_CHECKING:
     from .interval import IntervalMethod
 
-EXECUTORS = ("thread",)
-"""The ways to compute a delayed update beside the calls."""
+EXECUTORS = ("thread", "idle")
+"""The ways to compute a delayed update beside the calls: at low priority, or only where a processor is idle."""
 NICENESS = 10
-"""The scheduling priority of threads that compute updates, where 0 is usual and 19 the lowest."""
+"""The low priority, where 0 is usual and 19 the lowest."""
+PATIENCE = 2.0
+"""How many times its share of the work that is left a call waits for at most."""
 
 Work = Callable[[Callable[[], None]], Value | None]
 """Computes an update, calling its argument after each piece of the work; returns None if it is not finite."""
@@ -41,15 +43,19 @@ class Pending:
     Args:
         work: Computes the update.
         countdown: Accepted samples until it takes effect.
-        executor: "thread" computes it beside the calls; None computes it at once.
+        executor: One of `EXECUTORS` computes it beside the calls, in a thread; None computes it at once.
         pieces: The number of pieces of the work; 0 if it is not known.
+        seconds: How long the work takes; None if it is not known.
     """
 
-    def __init__(self, work: Work, countdown: int, executor: str | None, pieces: int = 0) -> None:
+    def __init__(
+        self, work: Work, countdown: int, executor: str | None, pieces: int = 0, seconds: float | None = None
+    ) -> None:
         self.countdown = countdown
         self.done = False
         self._samples, self._pieces, self._pieces_done = countdown, pieces, 0
-        self._cancelled = False
+        self._seconds, self._kept_up_to = seconds, countdown
+        self._cancelled, self._executor = False, executor
         self._value: Value | None = None
         self._error: BaseException | None = None
         self._progress = threading.Condition()
@@ -75,25 +81,28 @@ class Pending:
         """Wait until the share of the work that is done equals the share of the samples; returns the seconds.
 
         A caller that never pauses is faster than the update. This way each call waits a little; otherwise the
-        last one would wait for all that is left.
+        last one would wait for all that is left. Some pieces are long: then several calls wait for one.
         """
         if self.done or not self._pieces:
             return 0.0
+        samples, self._kept_up_to = self._kept_up_to - self.countdown, self.countdown
+        most = None
+        if self._seconds is not None:
+            left = self._seconds * (1 - self._pieces_done / self._pieces)
+            most = max(0.0, PATIENCE * left * samples / (self.countdown + samples))
         due = self._pieces * (1 - self.countdown / self._samples)
-        return self._wait(lambda: self.done or self._pieces_done >= due)
+        return _wait(self._progress, lambda: self.done or self._pieces_done >= due, most)
 
     def cancel(self) -> None:
         """Let the thread end at the next piece."""
         self._cancelled = True
 
     def _start(self, work: Callable[[], None]) -> None:
-        threading.Thread(target=run_behind, args=(work,), name="note-tta update").start()
+        idle = self._executor == "idle"
+        threading.Thread(target=run_behind, args=(work, idle), name="note-tta update").start()
 
     def _wait(self, until: Callable[[], bool]) -> float:
-        started = time.perf_counter()
-        with self._progress:
-            self._progress.wait_for(until)
-        return time.perf_counter() - started
+        return _wait(self._progress, until)
 
     def _piece_done(self) -> None:
         if self._cancelled:
@@ -114,11 +123,19 @@ class Pending:
             self._progress.notify_all()
 
 
-def run_behind(work: Callable[[], None]) -> None:
-    """Work in this thread at low priority, so that the callers' threads go first (on Linux; elsewhere as usual)."""
+def run_behind(work: Callable[[], None], idle: bool = False) -> None:
+    """Work in this thread after the callers' threads (on Linux; elsewhere as usual).
+
+    Args:
+        work: What to do.
+        idle: Work only where a processor is idle. A thread of low priority still gets a tenth of the time, and
+            finishes its turn before a caller's thread gets the processor.
+    """
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):
+            if idle:
+                os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
             niceness = max(os.getpriority(os.PRIO_PROCESS, thread), NICENESS)
             os.setpriority(os.PRIO_PROCESS, thread, niceness)
     work()
@@ -129,23 +146,40 @@ class Workshop:
 
     def __init__(self) -> None:
         self.draft: Draft | None = None
+        self.seconds: float | None = None
 
     def start(self, method: IntervalMethod, job: Job, countdown: int) -> Pending:
         """Start an update: at once without a delay, otherwise on the method's `executor`."""
         if self.draft is None:
             self.draft = method.make_draft()
         executor = method.executor if countdown else None
-        return Pending(partial(job, self.draft), countdown, executor, self.draft.pieces)
+        work = partial(self._timed, partial(job, self.draft))
+        return Pending(work, countdown, executor, self.draft.pieces, self.seconds)
 
     def clear(self) -> None:
         """Use a new draft from now on, since a thread may still use the old one or settings have changed."""
-        self.draft = None
+        self.draft = self.seconds = None
+
+    def _timed(self, work: Work, piece_done: Callable[[], None]) -> Value | None:
+        """Do the work, and remember for the next time how long it took without interruptions."""
+        started = time.thread_time()
+        value = work(piece_done)
+        self.seconds = time.thread_time() - started
+        return value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Workshop:
         return Workshop()
 
     def __reduce__(self) -> tuple[type[Workshop], tuple[()]]:
         return Workshop, ()
+
+
+def _wait(progress: threading.Condition, until: Callable[[], bool], most: float | None = None) -> float:
+    """Wait for something, for `most` seconds at most; returns the seconds."""
+    started = time.perf_counter()
+    with progress:
+        progress.wait_for(until, most)
+    return time.perf_counter() - started
 
 
 def _nothing() -> None:

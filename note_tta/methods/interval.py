@@ -80,7 +80,7 @@ class IntervalMethod(Method):
         interval: Accepted samples between two updates.
         reach: The largest amplitude of a sample that is learned from, in multiples of the source's.
         delay: Accepted samples between the start of an update and its effect; it is computed meanwhile.
-        executor: Where a delayed update is computed: "thread".
+        executor: How a delayed update is computed: "thread", at low priority, or "idle", where a processor is idle.
         output: See `Method`.
     """
 
@@ -194,11 +194,12 @@ class IntervalMethod(Method):
         Returns:
             The answers: `logits`, with NaN in the rows that are not finite.
         """
-        finite = torch.isfinite(logits).all(dim=1)
-        accepted = (finite & near).tolist()
-        self._count(finite, near)
-        if not finite.all():
-            logits = torch.where(finite[:, None], logits, torch.nan)
+        rows = torch.isfinite(logits).all(dim=1)
+        finite = rows.tolist()
+        accepted = [good and close for good, close in zip(finite, near.tolist(), strict=True)]
+        self._count(finite, accepted)
+        if not all(finite):
+            logits = torch.where(rows[:, None], logits, torch.nan)
         if self.paused:
             return logits
         for sample, label, row, good in zip(x, logits.argmax(dim=1).tolist(), logits, accepted, strict=True):
@@ -274,9 +275,9 @@ class IntervalMethod(Method):
         self.counters["updates"] += 1
         self._rejected_updates_in_a_row = 0
 
-    def _count(self, finite: Tensor, near: Tensor) -> None:
-        far = int((finite & ~near).sum())
-        self.reject(int((~finite).sum()), len(finite))
+    def _count(self, finite: list[bool], accepted: list[bool]) -> None:
+        far = sum(finite) - sum(accepted)
+        self.reject(finite.count(False), len(finite))
         self.counters["unlearned_samples"] += far
         self._unlearned_in_a_row = self._unlearned_in_a_row + far if far == len(finite) else 0
         if self._unlearned_in_a_row >= self.interval:

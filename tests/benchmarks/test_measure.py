@@ -1,5 +1,6 @@
 import copy
 import json
+import os
 import sys
 
 import pytest
@@ -87,12 +88,50 @@ def test_the_script_writes_its_figures_and_fails_on_a_missed_bar(monkeypatch, tm
     assert f'"kept": {"false" if code else "true"}' in (tmp_path / "new" / "speed.json").read_text()
 
 
-def test_every_call_but_the_warm_ones_is_timed(monkeypatch):
+class Busy:
+    """A method whose update goes on for a while after its calls."""
+
+    def __init__(self):
+        self.shapes, self.asked = [], 0
+
+    def __call__(self, x):
+        self.shapes.append(tuple(x.shape))
+        self.asked = 0
+
+    @property
+    def busy(self):
+        self.asked += 1
+        return self.asked < 3
+
+
+def test_every_call_but_the_warm_ones_is_timed_and_no_update_runs_into_another_turn(monkeypatch):
     monkeypatch.setattr(latency, "WARM", 3)
-    calls = []
-    assert len(latency._calls(lambda x: calls.append(x.shape), 5)) == 5
-    assert calls == [(1, 3, 32, 32)] * 8
+    monkeypatch.setattr(latency, "SETTLE", 1)
+    methods = [Busy(), Busy()]
+    contenders = [latency.Contender(method) for method in methods]
+    latency._take_turns(contenders, 4 * latency.ROUNDS - 1)
+    for method, contender in zip(methods, contenders, strict=True):
+        assert method.shapes == [(1, 3, 32, 32)] * (3 + latency.ROUNDS * (1 + 4)) and not method.busy
+        assert [len(times) for times in contender.rounds] == [4] * latency.ROUNDS
     assert latency._percentile([3.0, 1.0, 2.0], 50) == 2.0 and latency._percentile([3.0, 1.0, 2.0], 99) == 3.0
+
+
+def test_the_latency_s_figures_are_of_all_turns():
+    source, slow = (object.__new__(latency.Contender) for _ in range(2))
+    source.rounds = [[1.0] * 3, [2.0] * 4]
+    slow.rounds = [[4.0] * 200, [1.0] * 100 + [6.0] * 99 + [9.0]]
+    figure = latency._tail("slow", slow, source, 2.5, {"source": source})
+    assert figure.value == 6.0 / 2.0 and not figure.kept
+    assert (figure.low, figure.high) == (3.25, 3.75)  # between 4 / 1 and 6 / 2
+    assert figure.detail["source"] == [1000.0] * 3 + [2000.0] * 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux binds threads to cores")
+def test_one_core_is_one_core_and_all_come_back():
+    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    with latency._one_core():
+        assert len(os.sched_getaffinity(0)) == 1 and torch.get_num_threads() == 1
+    assert os.sched_getaffinity(0) == before and torch.get_num_threads() == threads
 
 
 def test_figures_are_written_with_their_commit_and_others_are_kept_where_wanted(tmp_path):

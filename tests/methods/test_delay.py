@@ -59,6 +59,40 @@ def test_a_caller_that_never_pauses_waits_a_little_in_each_call():
     assert sum(wait > 0.001 for wait in waits) >= 3  # one for each of the pieces, not one for all
 
 
+def test_several_calls_share_the_wait_for_a_long_piece():
+    finish, value = threading.Event(), Value({"a": torch.ones(1)}, {})
+
+    def work(piece_done):
+        finish.wait(60)
+        piece_done()
+        return value
+
+    pending, waits = Pending(work, 4, "thread", pieces=1, seconds=0.01), []
+
+    def call():
+        for _ in range(3):
+            pending.countdown -= 1
+            waits.append(pending.keep_up())
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    caller.join(20)
+    assert len(waits) == 3  # all have come back, and the piece is not done
+    finish.set()
+    assert pending.result()[0] is value
+
+
+def test_a_method_knows_from_its_last_update_how_long_one_takes():
+    method = make("note", interval=8, delay=8)
+    method(images(8))
+    assert method.schedule.pending._seconds is None
+    method(images(8))
+    assert method.schedule.pending._seconds > 0
+    method.reset()
+    method(images(8))
+    assert method.schedule.pending._seconds is None
+
+
 def interleaved(seed, steps):
     """Calls, saves, resets, forks and pauses in random order, on a delayed method and on one without threads."""
     chance = random.Random(seed)
@@ -158,6 +192,19 @@ def test_the_number_of_threads_of_the_caller_is_left_alone():
     before = torch.get_num_threads()
     make("note", interval=8, delay=8)(images(40))
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives threads priorities of their own")
+@pytest.mark.parametrize(("executor", "policy"), [("thread", "SCHED_OTHER"), ("idle", "SCHED_IDLE")])
+def test_an_idle_update_is_the_same_and_runs_where_a_processor_is_idle(executor, policy):
+    model, x, seen = network("iabn"), images(24), []
+    method = tta.NOTE(model, interval=8, delay=8, executor=executor)
+    learn = method.learn
+    method.learn = lambda draft, x: (seen.append(os.sched_getscheduler(0)), learn(draft, x))
+    inline = inline_executor(tta.NOTE(model, interval=8, delay=8))
+    assert torch.equal(method(x), inline(x)) and equal(method.state_dict(), inline.state_dict())
+    assert seen == [getattr(os, policy)] * 3
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives threads priorities of their own")
