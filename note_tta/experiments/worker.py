@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from ..evaluation import Result, evaluate
 from ..memory import FIFO, PBRS, Memory, Reservoir
 from ..methods import Method, find_method, method_class
 from ..methods.note import NOTE
+from ..methods.states import keywords as keywords_of
 from ..provenance import provenance
 from ..recommended import Adapted
 from .cell import PROTOCOLS, Cell, Job, Options, Stream
@@ -185,7 +185,7 @@ def build_method(cell: Cell, model: nn.Module, dataset: Dataset | None = None) -
     if facts in (NOTE, Adapted):
         kind, capacity = keywords.pop("memory", "pbrs"), keywords.pop("capacity", 64)
         keywords["memory"] = _memory(kind, capacity, cell.stream)
-    if "generator" in inspect.signature(inner).parameters:
+    if "generator" in keywords_of(inner):
         keywords["generator"] = _generator(cell.stream, "method")
     if facts.needs_source and dataset is not None:
         keywords["source"] = _inputs(dataset.domain("test"))

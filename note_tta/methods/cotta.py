@@ -10,7 +10,7 @@ from .backbone import Backbone, Output
 from .batch import BatchMethod
 from .draft import Draft, Value, copy_all
 from .norm import all_parameters
-from .objectives import soft_cross_entropy
+from .objectives import soft_cross_entropies
 from .parts import OwnTensors, Randomness
 from .settings import check_count, check_share
 
@@ -74,7 +74,7 @@ class CoTTA(BatchMethod):
         draft.load(Value(self.student.tensors, self.descent.moments))
         logits = self.all_finite(draft.predict(x))
         answer = self.all_finite(self._teach(x))
-        draft.step(soft_cross_entropy(answer, logits))
+        draft.step(soft_cross_entropies(answer, logits).mean())
         value = draft.value()
         if not value.is_finite():
             self.counters["rejected_updates"] += 1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .backbone import Backbone, Output
+from .backbone import Backbone
 from .draft import Draft
 from .eta import ETA
 from .settings import check_rate
@@ -29,11 +30,7 @@ class EATA(ETA):
         source: Batches of clean source samples (a `DataLoader` will do; labels are ignored), or the path of
             a file that `method.source.save(path)` wrote.
         weight: How strongly parameters are held back (β in the paper).
-        lr: See `ETA`.
-        optimizer: See `ETA`.
-        margin: See `ETA`.
-        redundancy: See `ETA`.
-        output: See `Method`.
+        **settings: See `ETA`.
     """
 
     title = "EATA"
@@ -46,16 +43,10 @@ class EATA(ETA):
         source: Source | None = None,
         *,
         weight: float = 2000.0,
-        lr: float = 2.5e-4,
-        optimizer: str = "sgd",
-        margin: float = 0.4,
-        redundancy: float = 0.05,
-        output: Output = None,
+        **settings: Any,
     ) -> None:
         check_rate("weight", weight, zero=True)
-        super().__init__(
-            model, lr=lr, optimizer=optimizer, margin=margin, redundancy=redundancy, output=output
-        )
+        super().__init__(model, **settings)
         self.weight = weight
         self.source = statistics_of(
             source,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
-from .backbone import Backbone, Output
+from .backbone import Backbone
 from .norm import IABN, batch_norms
 from .tent import TENT
 
@@ -14,6 +16,10 @@ class NOTEIID(TENT):
 
     If samples are known to be i.i.d., the batch is as balanced as PBRS's memory and fresher, and the learning
     rate can be ten times NOTE's. A model without IABN is refused, since NOTE* would be TENT there.
+
+    Args:
+        model: A model with IABN.
+        **settings: See `TENT`.
     """
 
     title = "NOTE*"
@@ -22,15 +28,8 @@ class NOTEIID(TENT):
     licence = "MIT"
     trained_with = "iabn"
 
-    def __init__(
-        self,
-        model: nn.Module | Backbone,
-        *,
-        lr: float = 1e-3,
-        optimizer: str = "adam",
-        output: Output = None,
-    ) -> None:
-        super().__init__(model, lr=lr, optimizer=optimizer, output=output)
+    def __init__(self, model: nn.Module | Backbone, **settings: Any) -> None:
+        super().__init__(model, **settings)
         if not any(isinstance(layer, IABN) for layer in batch_norms(self.backbone.module).values()):
             raise ValueError(
                 f"{type(model).__name__} has no IABN layer, and NOTE* without IABN is TENT: "

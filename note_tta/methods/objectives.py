@@ -35,11 +35,6 @@ def soft_cross_entropies(target: Tensor, logits: Tensor) -> Tensor:
     return -(widened(target).softmax(dim=1) * widened(logits).log_softmax(dim=1)).sum(dim=1)
 
 
-def soft_cross_entropy(target: Tensor, logits: Tensor) -> Tensor:
-    """Mean cross-entropy from the softmax of `target`, without its gradient, to the softmax of `logits`."""
-    return soft_cross_entropies(target.detach(), logits).mean()
-
-
 def soft_likelihood_ratios(logits: Tensor) -> Tensor:
     """ROID's loss of each row: −Σ p ln(p / (1 − p)), with p at most 0.99.
 

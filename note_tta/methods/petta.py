@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..memory import CSTU
 from .augment import random_view
-from .backbone import Backbone, Output, Tensors
+from .backbone import Backbone, Tensors
 from .draft import Draft
 from .drafts import Drafts, prefixed
 from .features import Listener, find_classifier
@@ -48,20 +48,12 @@ class PeTTA(RoTTA):
             ignored), or the path of a file that `method.source.save(path)` wrote. At most 100,000 samples are
             used.
         memory: See `RoTTA`.
-        interval: See `RoTTA`.
-        momentum: See `RoTTA`.
-        lr: See `RoTTA`.
-        ema: See `RoTTA`; how much of the teacher stays at γ = 0.
         hold: How strongly the student is held to the source at γ = 1 (λ0 in the paper: 10, and 1 on DomainNet).
         anchor: How much the anchor's answers count.
         loss: How the student learns from the teacher: "sce" (symmetric, on the plain and the augmented
             memory; CIFAR) or "ce" (RoTTA's; ImageNet and DomainNet).
         classifier: The name of the module whose input is the features; None is the last `nn.Linear`.
-        generator: See `RoTTA`.
-        reach: See `RoTTA`.
-        delay: See `RoTTA`.
-        executor: See `RoTTA`.
-        output: See `RoTTA`.
+        **settings: See `RoTTA`; `ema` is how much of the teacher stays at γ = 0.
     """
 
     title = "PeTTA"
@@ -77,37 +69,17 @@ class PeTTA(RoTTA):
         source: Source | None = None,
         memory: CSTU | None = None,
         *,
-        interval: int = 64,
-        momentum: float = 0.05,
-        lr: float = 1e-3,
-        ema: float = 0.999,
         hold: float = 10.0,
         anchor: float = 1.0,
         loss: str = "sce",
         classifier: str | None = None,
-        generator: torch.Generator | None = None,
-        reach: float = 5.0,
-        delay: int = 0,
-        executor: str = "thread",
-        output: Output = None,
+        **settings: Any,
     ) -> None:
         check_rate("hold", hold, zero=True)
         check_rate("anchor", anchor, zero=True)
         if loss not in ("sce", "ce"):
             raise ValueError(f"loss must be 'sce' or 'ce', got {loss!r}")
-        super().__init__(
-            model,
-            memory,
-            interval=interval,
-            momentum=momentum,
-            lr=lr,
-            ema=ema,
-            generator=generator,
-            reach=reach,
-            delay=delay,
-            executor=executor,
-            output=output,
-        )
+        super().__init__(model, memory, **settings)
         self.hold, self.anchor, self.loss = hold, anchor, loss
         self.classifier = find_classifier(self.backbone.module, classifier)
         self.source = statistics_of(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
-from .backbone import Backbone, Output
+from .backbone import Backbone
 from .eta import ETA
 from .parts import Count
 from .settings import check_count
@@ -14,37 +16,21 @@ class RDumb(ETA):
     """ETA that starts anew every `every` samples: a baseline that methods for long streams have to beat.
 
     After the batch that completes `every` samples, the weights, the optimizer and ETA's average return to
-    their start. The paper does so every 1,000 batches of 64. The other settings are ETA's.
+    their start. The paper does so every 1,000 batches of 64.
 
     Args:
         model: A model with norm layers.
         every: Samples between two restarts.
-        lr: See `ETA`.
-        optimizer: See `ETA`.
-        margin: See `ETA`.
-        redundancy: See `ETA`.
-        output: See `Method`.
+        **settings: See `ETA`.
     """
 
     title = "RDumb"
     citation = "Press et al., NeurIPS 2023"
     licence = "none given"
 
-    def __init__(
-        self,
-        model: nn.Module | Backbone,
-        *,
-        every: int = 64_000,
-        lr: float = 2.5e-4,
-        optimizer: str = "sgd",
-        margin: float = 0.4,
-        redundancy: float = 0.05,
-        output: Output = None,
-    ) -> None:
+    def __init__(self, model: nn.Module | Backbone, *, every: int = 64_000, **settings: Any) -> None:
         check_count("every", every, 1)
-        super().__init__(
-            model, lr=lr, optimizer=optimizer, margin=margin, redundancy=redundancy, output=output
-        )
+        super().__init__(model, **settings)
         self.every = every
         self.since_restart = self.part("since_restart", Count())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,17 +29,19 @@ NOT_SETTINGS = ("output", "executor", "source", "on_event")
 
 def plain_settings(thing: object) -> dict[str, Any]:
     """The plain values that an object keeps under the names of its constructor's keywords."""
-    kind: type = type(thing)
-    names = [name for name in keywords(kind) if name not in NOT_SETTINGS and hasattr(thing, name)]
-    values = {name: getattr(thing, name) for name in names}
+    names = keywords(type(thing))  # type: ignore[arg-type]
+    values = {
+        name: getattr(thing, name) for name in names if name not in NOT_SETTINGS and hasattr(thing, name)
+    }
     return {name: value for name, value in values.items() if _is_plain(value)}
 
 
 @functools.cache
-def keywords(kind: type) -> tuple[str, ...]:
-    """The names of a constructor's arguments after the model, and after `**settings` those of the class above."""
+def keywords(make: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of the arguments after the model, with those of the class that `**settings` is passed on to."""
     names: dict[str, None] = {}
-    for owner in (owner for owner in kind.__mro__ if "__init__" in vars(owner)):
+    owners = [o for o in make.__mro__ if "__init__" in vars(o)] if isinstance(make, type) else [make]
+    for owner in owners:
         own = list(inspect.signature(owner).parameters.values())[1:]
         names |= dict.fromkeys(p.name for p in own if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
         if all(p.kind != p.VAR_KEYWORD for p in own):
