@@ -302,12 +302,13 @@ def _refuse_functions(model: nn.Module, chosen: Tensors) -> None:
                     continue
                 is_forward = key == "forward" and id(module) in adapting
                 if is_forward or any(id(held) in adapting for held in _enclosed(function)):
-                    what = (
-                        "a forward that was set on the object" if key == "forward" else f"a function in {key}"
-                    )
+                    what, fix = f"function in {key}", "write a subclass with that function as a method"
+                    if key == "forward":
+                        what, fix = "forward that was set on the object", "write a subclass with that forward"
+                    elif key.endswith("hooks"):
+                        fix = "let the hook use the module that it is called with"
                     raise ValueError(
-                        f"{path or 'the model'} has {what}, which would run the caller's layers: "
-                        f"write a subclass with that {'forward' if key == 'forward' else 'function as a method'}"
+                        f"{path or 'the model'} has a {what}, which would run the caller's layers: {fix}"
                     )
 
 

@@ -27,11 +27,6 @@ def last_layers(name: str) -> bool:
     return name == "norm" or any(part in name for part in _LAST)
 
 
-def nowhere(name: str) -> bool:
-    """Skip no layer."""
-    return False
-
-
 def skipped(backbone: Backbone, skip: Skip) -> list[str]:
     """The names of the norm layers that `skip` matches."""
     return [name for name in norm_layers(backbone.module) if skip(name)]

@@ -248,8 +248,10 @@ class Closing(nn.Module):
 @pytest.mark.parametrize("hooked", [False, True])
 def test_a_function_that_holds_the_callers_layer_is_refused_where_that_layer_adapts(hooked):
     model = Closing(hooked).eval()
-    where = "body.0 has a function in _forward_pre_hooks" if hooked else "the model has a function in before"
-    with pytest.raises(ValueError, match=f"{where}, which would run the caller's layers"):
+    hook = "body.0 has a function in _forward_pre_hooks, .* use the module that it is called with"
+    with pytest.raises(
+        ValueError, match=hook if hooked else "the model has a function in before, .* as a method"
+    ):
         tta.NOTE(model)
     assert torch.isfinite(tta.Source(model)(images(8))).all()
 
