@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import selectors
 import time
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -50,6 +51,7 @@ class Client:
             Refused: The service says no; `status` and `reason` tell why.
             OSError: There is no service.
         """
+        self._drop_if_closed()
         headers = self._headers if body is None else {**self._headers, "Content-Type": kind}
         try:
             self._connection.request(verb, path, body, headers)
@@ -65,6 +67,14 @@ class Client:
             reason = details.pop("reason", f"status {response.status}")
             raise Refused(response.status, reason, **details)
         return answer
+
+    def _drop_if_closed(self) -> None:
+        """Let the next request have a new connection where the server has closed this one, idle for too long."""
+        if self._connection.sock is not None:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._connection.sock, selectors.EVENT_READ)
+                if selector.select(0):
+                    self._connection.close()
 
     def send(self, stream: str, x: npt.ArrayLike, sequence: int | None = None) -> dict[str, Any]:
         """Send samples `[B, ...]` of a stream; returns classes, probabilities, health and what is durable.

@@ -3,13 +3,14 @@ import time
 
 import pytest
 import torch
+import uvicorn
 
 import note_tta as tta
 from note_tta.serve import Client
 from note_tta.serve.limits import Refused
 from note_tta.serve.server import make_server
 
-from .helpers import free_port, same
+from .helpers import free_port, running, same
 
 
 def test_a_feed_goes_on_where_the_stream_is(client, x):
@@ -78,6 +79,18 @@ def test_a_feed_that_no_longer_has_what_the_server_wants_says_so(client, x):
 def test_a_client_without_a_server_says_so(x):
     with pytest.raises(ConnectionError, match="no answer from the service"):
         Client(f"http://127.0.0.1:{free_port()}").send("a", x[:1])
+
+
+def test_a_connection_that_was_idle_for_long_is_made_anew(model, x, monkeypatch):
+    config = uvicorn.Config
+    monkeypatch.setattr(
+        uvicorn, "Config", lambda *args, **more: config(*args, **more | {"timeout_keep_alive": 1})
+    )
+    with running(tta.Fleet(model)) as address:
+        client = Client(address)
+        client.send("a", x[:1])
+        time.sleep(2.5)
+        assert client.send("a", x[:1])["samples"] == 2
 
 
 def test_a_mistake_is_not_tried_again(client):
