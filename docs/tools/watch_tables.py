@@ -33,11 +33,12 @@ def attack_table(path: Path = PATH) -> str:
         "of the domain *style*, then the error is taken on clean digits "
         f"and on *style* in points over a NOTE that was never attacked ({never['test']:.1f} % and "
         f"{never['style']:.1f} %). An attack may end sooner: of the lengths that were tried, the figure is of the one "
-        f"that does most harm. The worst figure with the watch is {worst:+.1f} points."
+        f"that does most harm. The worst figure with the watch is {worst:+.1f} points. A return can also come with the "
+        "clean samples after the attack, where it is not counted here."
     )
     head = (
         "attack | samples | NOTE alone: clean, style | after | watched: clean, style | after "
-        "| first alarm at sample | returns"
+        "| first alarm at sample | returns during the attack"
     )
     rows = (
         (
