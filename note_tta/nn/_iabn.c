@@ -36,7 +36,7 @@
 #define TILE 64                      /* channels whose numbers one task merges or chains together */
 #define STRIP 512                    /* most channels that one task sweeps over, in the rows layout */
 #define SEGMENT 128                  /* positions that are summed before a merge, likewise */
-#define NEAR_CACHE 2048              /* elements that stay in the first-level cache between two sweeps */
+#define NEAR_CACHE 1024              /* elements swept over twice in a row: so few that the sweeps overlap in time */
 #define FAR_CACHE (160 * 1024)       /* elements that stay in the second-level cache */
 #define READ_AHEAD 1024              /* elements between what a sweep reads and what it has fetched */
 #define WRITE_AHEAD 512              /* likewise of what it writes; both in the rows layout only */
