@@ -71,7 +71,7 @@ class Runs:
         >>> int((named != labels).sum()), int((answers.argmax(1) != labels).sum())
         (458, 133)
         >>> runs
-        runs of about 48, confidence halved
+        runs of about 47, confidence halved
     """
 
     def __init__(
