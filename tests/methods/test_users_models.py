@@ -417,7 +417,7 @@ def test_pickled_to_a_spawned_process(tmp_path):
     method(images(20))
     context = torch.multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
-        answers = pool.apply(run_there, (method, images(40, seed=2)))
+        answers = pool.apply_async(run_there, (method, images(40, seed=2))).get(timeout=300)
     assert torch.equal(answers, method(images(40, seed=2)))
 
 
