@@ -15,6 +15,7 @@ from ..methods.packed import Layout, Packed, Place
 
 _MAGIC = b"note-tta stream\n"
 _ALIGNED = 16
+_PLAIN = frozenset((type(None), bool, int, float, str))
 
 
 class Codec:
@@ -38,6 +39,8 @@ class Codec:
             return len(tensors) - 1
 
         def node(value: Any) -> Any:
+            if type(value) in _PLAIN:  # most are, and this is the quickest to ask
+                return value
             if isinstance(value, Packed):
                 layout = layouts.setdefault(self.spell(value.layout), len(layouts))
                 return {"packed": [layout, [put(buffer) for buffer in value.buffers]]}
@@ -46,7 +49,7 @@ class Codec:
             if isinstance(value, tuple):
                 return {"tuple": [node(inside) for inside in value]}
             if isinstance(value, list):
-                return [node(inside) for inside in value]
+                return [inside if type(inside) in _PLAIN else node(inside) for inside in value]
             return {"tensor": put(value)} if isinstance(value, Tensor) else _scalar(value)
 
         tree = node(state)
@@ -88,7 +91,7 @@ class Codec:
 
         def value(node: Any) -> Any:
             if isinstance(node, list):
-                return [value(inside) for inside in node]
+                return [inside if type(inside) in _PLAIN else value(inside) for inside in node]
             if not isinstance(node, dict):
                 return node
             ((kind, inside),) = node.items()
@@ -140,7 +143,7 @@ def _unspelled(node: Any) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    if value is None or type(value) in (bool, int, float, str):
+    if type(value) in _PLAIN:
         return value
     raise TypeError(f"a state holds tensors and plain values, not a {type(value).__name__}")
 
