@@ -53,7 +53,16 @@ def attack_table(path: Path = PATH) -> str:
         )
         for name, row in part["rows"].items()
     )
-    return f"{words}\n\n{_table(head, rows)}"
+    return f"{words}\n\n{_table(head, rows)}{_commits(part['rows'])}"
+
+
+def _commits(rows: dict[str, Any]) -> str:
+    """Which rows were measured at which commit, where they are of several."""
+    found: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        found.setdefault(row["commit"][:7], []).append(name)
+    listed = "; ".join(f"`{commit}`: {', '.join(names)}" for commit, names in found.items())
+    return f"\n\nMeasured at several commits of the library: {listed}." if len(found) > 1 else ""
 
 
 def honest_table(path: Path = PATH) -> str:

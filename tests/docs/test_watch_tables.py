@@ -8,6 +8,7 @@ FIGURES = {
         "never_attacked": {"test": 1.9, "style": 7.6},
         "rows": {
             "noise": {
+                "commit": "abcdef0123",
                 "samples": 5120,
                 "without": {"samples": 5120, "test": 15.3, "style": 6.6},
                 "with": {"samples": 2560, "test": 0.4, "style": -2.6},
@@ -15,6 +16,7 @@ FIGURES = {
                 "returns": 0,
             },
             "a turn": {
+                "commit": "0123456789",
                 "samples": 10000,
                 "without": {"samples": 10000, "test": 1.0, "style": 2.0},
                 "with": {"samples": 10000, "test": 1.0, "style": 3.1},
@@ -60,6 +62,7 @@ def test_figures_are_in_the_tables(tool, tmp_path):
     assert "| noise | 5,120 | +15.3, +6.6 | 5,120 | +0.4, -2.6 | 2,560 | 2,048 | 0 |" in attacks
     assert "| a turn | 10,000 | +1.0, +2.0 | 10,000 | +1.0, +3.1 | 10,000 | – | 1 |" in attacks
     assert "The worst figure with the watch is +3.1 points." in attacks
+    assert "several commits of the library: `abcdef0`: noise; `0123456`: a turn." in attacks
     honest = tables.honest_table(path)
     assert "| drifting | 60,000 | 0.6 | 1 | 2 | 2,048 | 3.21 % |" in honest
     assert "In all 60,000 samples there were 1 alarms, where 0.6 were promised." in honest
