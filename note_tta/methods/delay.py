@@ -20,8 +20,8 @@ from .draft import Draft, Value
 if TYPE_CHECKING:
     from .interval import IntervalMethod
 
-EXECUTORS = ("thread", "idle")
-"""The ways to compute a delayed update beside the calls: at low priority, or only where a processor is idle."""
+EXECUTORS = ("thread",)
+"""The ways to compute a delayed update beside the calls."""
 NICENESS = 10
 """The low priority, where 0 is usual and 19 the lowest."""
 PATIENCE = 2.0
@@ -55,7 +55,7 @@ class Pending:
         self.done = False
         self._samples, self._pieces, self._pieces_done = countdown, pieces, 0
         self._seconds, self._kept_up_to = seconds, countdown
-        self._cancelled, self._executor = False, executor
+        self._cancelled = False
         self._value: Value | None = None
         self._error: BaseException | None = None
         self._progress = threading.Condition()
@@ -98,8 +98,7 @@ class Pending:
         self._cancelled = True
 
     def _start(self, work: Callable[[], None]) -> None:
-        idle = self._executor == "idle"
-        threading.Thread(target=run_behind, args=(work, idle), name="note-tta update").start()
+        threading.Thread(target=run_behind, args=(work,), name="note-tta update").start()
 
     def _wait(self, until: Callable[[], bool]) -> float:
         return _wait(self._progress, until)
@@ -123,19 +122,11 @@ class Pending:
             self._progress.notify_all()
 
 
-def run_behind(work: Callable[[], None], idle: bool = False) -> None:
-    """Work in this thread after the callers' threads (on Linux; elsewhere as usual).
-
-    Args:
-        work: What to do.
-        idle: Work only where a processor is idle. A thread of low priority still gets a tenth of the time, and
-            finishes its turn before a caller's thread gets the processor.
-    """
+def run_behind(work: Callable[[], None]) -> None:
+    """Work in this thread at low priority, so that the callers' threads go first (on Linux; elsewhere as usual)."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):
-            if idle:
-                os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
             niceness = max(os.getpriority(os.PRIO_PROCESS, thread), NICENESS)
             os.setpriority(os.PRIO_PROCESS, thread, niceness)
     work()

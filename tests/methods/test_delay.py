@@ -195,19 +195,6 @@ def test_the_number_of_threads_of_the_caller_is_left_alone():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives threads priorities of their own")
-@pytest.mark.parametrize(("executor", "policy"), [("thread", "SCHED_OTHER"), ("idle", "SCHED_IDLE")])
-def test_an_idle_update_is_the_same_and_runs_where_a_processor_is_idle(executor, policy):
-    model, x, seen = network("iabn"), images(24), []
-    method = tta.NOTE(model, interval=8, delay=8, executor=executor)
-    learn = method.learn
-    method.learn = lambda draft, x: (seen.append(os.sched_getscheduler(0)), learn(draft, x))
-    inline = inline_executor(tta.NOTE(model, interval=8, delay=8))
-    assert torch.equal(method(x), inline(x)) and equal(method.state_dict(), inline.state_dict())
-    assert seen == [getattr(os, policy)] * 3
-    assert os.sched_getscheduler(0) == os.SCHED_OTHER
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives threads priorities of their own")
 def test_updates_give_way_to_the_callers_thread():
     method = make("note", interval=8, delay=8)
     learn, seen = method.learn, []
