@@ -828,6 +828,27 @@ def test_an_update_that_is_waited_for_comes_first(monkeypatch):
     assert order.index("stream 'd'") <= 1 and len(order) >= 3
 
 
+def test_the_update_that_is_due_soonest_comes_first(monkeypatch):
+    fleet = Fleet(network(), lambda model: note(model, delay=8))
+    gate, order = threading.Event(), []
+    learn = tta.NOTE.learn
+
+    def recorded(self, draft, x):
+        gate.wait(20)
+        order.append(self.label)
+        learn(self, draft, x)
+
+    monkeypatch.setattr(tta.NOTE, "learn", recorded)
+    monkeypatch.setattr(type(fleet._workshop), "keep_up", lambda self: None)
+    for name in ("a", "b", "c", "d"):  # the thread is at a's update, and the others wait
+        fleet([name] * 8, torch.rand(8, 3, 8, 8))
+    fleet(["d"] * 4, torch.rand(4, 3, 8, 8))
+    fleet(["c"] * 2, torch.rand(2, 3, 8, 8))
+    gate.set()
+    fleet._workshop._thread.join(60)
+    assert order == [f"stream '{name}'" for name in "adcb"]
+
+
 def test_calls_wait_a_little_for_updates_that_fall_behind(monkeypatch):
     fleet = Fleet(network(), lambda model: note(model, delay=8))
     learn = tta.NOTE.learn

@@ -21,7 +21,8 @@ DRAFTS = 4
 class SharedWorkshop(Workshop):
     """Where the updates of many streams are worked out: on one draft, the delayed ones in one thread.
 
-    They are worked out in the order in which they were read; one that is waited for comes next.
+    The update that is due soonest comes first, so that a stream with many samples need not wait for the updates of
+    others, which have more time. One that is waited for is due now.
     """
 
     def __init__(self) -> None:
@@ -75,12 +76,6 @@ class SharedWorkshop(Workshop):
         with self._changed:
             self._changed.notify_all()
 
-    def hurry(self, pending: _Queued) -> None:
-        """Let an update that is waited for come next."""
-        with self._changed:
-            if pending in self._queue:
-                self._queue.move_to_end(pending, last=False)
-
     def forget(self, pending: _Queued) -> None:
         """Leave out an update that nobody waits for."""
         with self._changed:
@@ -114,7 +109,7 @@ class SharedWorkshop(Workshop):
                 if not self._queue:
                     self._thread = None
                     return
-                _, work = self._queue.popitem(last=False)
+                work = self._queue.pop(max(self._queue, key=lambda pending: pending.due))
             work()
             self.tell()
 
@@ -127,12 +122,13 @@ class _Queued(Pending):
 
     def __init__(self, workshop: SharedWorkshop, work: Work, countdown: int, pieces: int) -> None:
         self._workshop = workshop
+        self.waited_for = False
         super().__init__(work, countdown, "thread", pieces)
 
     @property
     def due(self) -> float:
         """The share of the work that is to be done by now."""
-        return 1 - self.countdown / self._samples
+        return 1.0 if self.waited_for else 1 - self.countdown / self._samples
 
     @property
     def progress(self) -> float:
@@ -152,7 +148,7 @@ class _Queued(Pending):
         self._workshop.submit(self, work)
 
     def _wait(self, until: Callable[[], bool]) -> float:
-        self._workshop.hurry(self)
+        self.waited_for = True
         waited = super()._wait(until)
         self._workshop.waits += waited
         return waited
