@@ -139,7 +139,8 @@ def many_streams(figure: Any, folder: Path = FOLDER) -> None:
         streams = [int(size) for size in grid]
         rates.plot(streams, [of["fleet"][RATE] for of in grid.values()], "o-", color=colour, label=mix)
     rates.axhline(1, color=FG, dashes=(4, 3))
-    rates.set(xscale="log", ylim=(0, 1.4), xlabel="streams", ylabel="samples/s ÷ one NOTE at B=64")
+    rates.set(xscale="log", xlabel="streams", ylabel="samples/s ÷ one NOTE at B=64")
+    rates.set_ylim(bottom=0)
     rates.set_title("Throughput of a fleet, updates included", loc="left", fontsize=8, weight="bold")
     rates.legend(ncols=2, loc="lower left", frameon=False)
     names = {"copies": ("a copy of the model each", GREY), "separate": ("methods that share it", ORANGE)}
@@ -150,7 +151,7 @@ def many_streams(figure: Any, folder: Path = FOLDER) -> None:
         )
     memory.set(xscale="log", yscale="log", xlabel="streams", ylabel="MB")
     memory.set_title("Memory beyond the model", loc="left", fontsize=8, weight="bold")
-    memory.legend(loc="upper left", frameon=False)
+    memory.legend(loc="lower right", frameon=False)
 
 
 def _by_batches(method: tta.Method, values: Tensor) -> Tensor:
