@@ -39,7 +39,13 @@ def cluster(monkeypatch):
     from ray import serve
 
     path = os.pathsep.join([str(ROOT), str(ROOT / "examples")])
-    environment = {"env_vars": {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}}
+    patience = {  # on a busy machine a proxy takes longer to start than Ray waits, which then kills it
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "120",
+        "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "120",
+    }
+    for name, value in patience.items():
+        monkeypatch.setenv(name, value)
+    environment = {"env_vars": {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **patience}}
     ray.init(
         num_cpus=4,
         include_dashboard=False,
