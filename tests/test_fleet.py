@@ -807,7 +807,9 @@ def test_delayed_updates_have_one_thread_which_ends_with_the_fleet():
     assert not started("note-tta")
 
 
-def test_an_update_that_is_waited_for_comes_first(monkeypatch):
+@pytest.fixture
+def held_up(monkeypatch):
+    """A fleet whose thread is at the update of stream a, with those of b, c and d to come; a gate; what was done."""
     fleet = Fleet(network(), lambda model: note(model, delay=8))
     gate, order = threading.Event(), []
     learn = tta.NOTE.learn
@@ -819,33 +821,27 @@ def test_an_update_that_is_waited_for_comes_first(monkeypatch):
 
     monkeypatch.setattr(tta.NOTE, "learn", recorded)
     monkeypatch.setattr(type(fleet._workshop), "keep_up", lambda self: None)
-    for name in ("a", "b", "c", "d"):
+    for name in "abcd":
         fleet([name] * 8, torch.rand(8, 3, 8, 8))
-    timer = threading.Timer(0.2, gate.set)
+    return fleet, gate, order
+
+
+def test_an_update_that_is_waited_for_comes_first(held_up):
+    fleet, gate, order = held_up
+    timer = threading.Timer(1.0, gate.set)
     timer.start()
     fleet.state_dict("d")
     fleet.state_dict("c")
     assert order.index("stream 'd'") <= 1 and len(order) >= 3
 
 
-def test_the_update_that_is_due_soonest_comes_first(monkeypatch):
-    fleet = Fleet(network(), lambda model: note(model, delay=8))
-    gate, order = threading.Event(), []
-    learn = tta.NOTE.learn
-
-    def recorded(self, draft, x):
-        gate.wait(20)
-        order.append(self.label)
-        learn(self, draft, x)
-
-    monkeypatch.setattr(tta.NOTE, "learn", recorded)
-    monkeypatch.setattr(type(fleet._workshop), "keep_up", lambda self: None)
-    for name in ("a", "b", "c", "d"):  # the thread is at a's update, and the others wait
-        fleet([name] * 8, torch.rand(8, 3, 8, 8))
+def test_the_update_that_is_due_soonest_comes_first(held_up):
+    fleet, gate, order = held_up
     fleet(["d"] * 4, torch.rand(4, 3, 8, 8))
     fleet(["c"] * 2, torch.rand(2, 3, 8, 8))
+    thread = fleet._workshop._thread
     gate.set()
-    fleet._workshop._thread.join(60)
+    thread.join(60)
     assert order == [f"stream '{name}'" for name in "adcb"]
 
 
