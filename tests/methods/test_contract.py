@@ -335,6 +335,7 @@ def test_works_under_the_callers_no_grad(name):
     with torch.no_grad():
         answer = method(images(130))
     assert torch.equal(answer, twin(images(130)))
+    assert equal(method.state_dict(), twin.state_dict())
 
 
 class Overflowing(nn.Module):
