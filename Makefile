@@ -48,7 +48,6 @@ docs: $(READY)  ## the site into site/, warnings as errors, and its pages, examp
 figures: $(READY)  ## what the docs show: drawings, the README's table, the pages' outputs, the notebook
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	$(BIN)/python docs/tools/drawings.py
-	$(BIN)/note-tta data preview digits --out docs/pictures/digits.png
 	$(BIN)/python docs/tools/readme_table.py
 	$(BIN)/python docs/tools/code_blocks.py README.md docs/*.md
 	$(BIN)/python docs/tools/notebook.py

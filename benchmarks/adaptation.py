@@ -6,6 +6,7 @@ import copy
 import gc
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FunctionType, ModuleType
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 import note_tta as tta
 from note_tta.models import build_model
 
-from .baselines import Arithmetic, ResearchLoop, plain_iabn
+from .baselines import Arithmetic, CountingPBRS, ResearchLoop, plain_iabn
 from .measure import Figure, quartiles, ratio_figure, ratios, take_turns
 
 BATCH = 64
@@ -27,6 +28,7 @@ def figures(repeats: int, samples: int) -> Iterator[Figure]:
     yield from _streams(samples // 2)
     yield from _against_source("resnet18", samples, (3.3, 1.8))
     yield from _against_source("resnet20", samples, (3.6, 2.2))
+    yield _channels_last(samples)
     yield from _latency(repeats)
     yield from _memories(repeats)
     yield from _wrapping(repeats)
@@ -89,6 +91,17 @@ def _against_source(network: str, samples: int, bars: tuple[float, float]) -> It
         yield ratio_figure(f"{label} ÷ Source, {network}, {samples} samples at B={BATCH}", rounds, bar)
 
 
+def _channels_last(samples: int) -> Figure:
+    """What another layout of the weights, which the caller chooses, does for a small network."""
+    torch.manual_seed(0)
+    model = tta.convert_iabn(build_model("resnet20", 10))
+    contiguous = tta.NOTE(model)
+    last = tta.NOTE(copy.deepcopy(model).to(memory_format=torch.channels_last))
+    seconds = _in_turns({"contiguous": lambda x, y: contiguous(x), "last": lambda x, y: last(x)}, samples)
+    name = f"NOTE on a channels-last ResNet-20 ÷ on a contiguous one, {samples} samples at B={BATCH}"
+    return ratio_figure(name, [ratios(seconds["last"], seconds["contiguous"])], None)
+
+
 def _in_turns(
     contenders: dict[str, Callable[[Tensor, Tensor], object]], samples: int
 ) -> dict[str, list[float]]:
@@ -127,21 +140,24 @@ def _latency(repeats: int) -> Iterator[Figure]:
 
 
 def _memories(repeats: int) -> Iterator[Figure]:
+    """What PBRS takes per sample, and what it would take without keeping the slots of each class."""
+    x = torch.rand(3, 32, 32)
+    labels = torch.randint(10, (10_000,), generator=torch.Generator().manual_seed(0)).tolist()
     for capacity, bar in ((64, 15.0), (4096, 30.0)):
-        memory = tta.PBRS(capacity)
-        generator = torch.Generator().manual_seed(0)
-        x = torch.rand(3, 32, 32)
-        labels = torch.randint(10, (10_000,), generator=generator).tolist()
-        for label in labels:
-            memory.add(x, label)
-        times = []
-        for _ in range(repeats):
-            start = time.perf_counter()
+        memories: dict[str, tta.Memory] = {"pbrs": tta.PBRS(capacity), "counting": CountingPBRS(capacity)}
+        for memory in memories.values():
+            for label in labels:
+                memory.add(x, label)
+
+        def add(memory: tta.Memory) -> None:
             for label in labels[:2000]:
                 memory.add(x, label)
-            times.append((time.perf_counter() - start) / 2000 * 1e6)
-        low, middle, high = quartiles(times)
+
+        seconds = take_turns({name: partial(add, memory) for name, memory in memories.items()}, repeats)
+        low, middle, high = quartiles([value / 2000 * 1e6 for value in seconds["pbrs"]])
         yield Figure(f"PBRS add, capacity {capacity:,}", middle, low, high, bar, unit="µs")
+        name = f"PBRS that counts the memory for each sample ÷ PBRS, capacity {capacity:,}"
+        yield ratio_figure(name, [ratios(seconds["counting"], seconds["pbrs"])], None)
 
 
 def _wrapping(repeats: int) -> Iterator[Figure]:

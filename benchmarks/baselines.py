@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import torch
 from sklearn.metrics import accuracy_score, f1_score
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from note_tta.memory import PBRS
+from note_tta.memory import PBRS, Memory
 
 
 class PlainIABN2d(nn.BatchNorm2d):
@@ -126,3 +127,25 @@ class Arithmetic:
         for layer in self.layers:
             layer.eval()
             layer.weight.grad = layer.bias.grad = None
+
+
+class CountingPBRS(Memory):
+    """PBRS as Algorithm 1 of the paper reads: the classes in memory are counted anew for each sample."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._seen: Counter[int] = Counter()
+
+    def _place(self, label: int, entropy: float | None) -> int | None:
+        self._seen[label] += 1
+        if len(self) < self.capacity:
+            return len(self)
+        held = Counter(self._labels)
+        most = max(held.values())
+        if held[label] < most:
+            slots = [slot for slot, other in enumerate(self._labels) if held[other] == most]
+        elif self._uniform() < held[label] / self._seen[label]:
+            slots = [slot for slot, other in enumerate(self._labels) if other == label]
+        else:
+            return None
+        return slots[int(self._uniform() * len(slots))]

@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
-import dataclasses
 import gc
-import math
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +17,13 @@ import torch
 from torch import Tensor, nn
 
 import note_tta as tta
-from note_tta.data import open_dataset
 from note_tta.files import write_atomically
 from note_tta.fleet.codec import Codec
 from note_tta.fleet.store import Store
 from note_tta.models import build_model
 
+from . import fleet_equality
+from .fleet_equality import one_by_one
 from .measure import Figure, quartiles
 
 TICK = 64
@@ -35,6 +33,8 @@ BLOCK = 16
 MIXES = ("distinct", "uniform", "skewed", "identical")
 SIZES = (1, 10, 100, 1_000, 10_000)
 RESIDENT = 1_024
+WARM_UP = 128
+"""Calls until a stream of 64 that has every 128th row has had an interval."""
 
 Call = Callable[[Sequence[int], Tensor], object]
 
@@ -47,12 +47,12 @@ def parts(ticks: int, spill: Path | None, weights: Path | None) -> dict[str, Cal
         spill: A folder for the 10,000 streams. One that holds them already saves the time to make them.
         weights: A ResNet-20 with IABN of CIFAR-10; without one, "real" is left out.
     """
-    real = {} if weights is None else {"real": lambda: _real(weights)}
+    real = {} if weights is None else {"real": lambda: fleet_equality.on_real_streams(weights)}
     return real | {
         "limit": lambda: _against_the_limit(2 * ticks),
         "flat": lambda: _flat(ticks, spill),
         "separate": lambda: _against_separate_methods(ticks),
-        "fair": lambda: _fair(2 * ticks),
+        "fair": lambda: _fair(4 * ticks),
         "bytes": lambda: _bytes(200),
         "stores": lambda: _stores(100),
         "sizes": lambda: _sizes(ticks // 5, spill),
@@ -117,27 +117,35 @@ def _flat(ticks: int, spill: Path | None) -> Iterator[Figure]:
 
 def _against_separate_methods(ticks: int) -> Iterator[Figure]:
     model, state = _resnet("resnet20")
-    source = tta.Source(model)
+    source, note = tta.Source(model), _continued(tta.NOTE(model), state, 0)
     contenders: dict[str, Call] = {
         "fleet": _filled(model, state, 16),
-        "separate": _one_by_one(_separate(model, state, 16)),
+        "separate": one_by_one(_separate(model, state, 16)),
+        "one NOTE": lambda _, x: note(x),
         "source": lambda _, x: source(x),
     }
     seconds = _side_by_side(contenders, ids_of("uniform", 16, ticks))
     name = "16 streams, uniform: samples/s of the fleet ÷"
     yield _rate(f"{name} separate methods one by one", seconds, "fleet", "separate", 1.5)
     yield _rate(f"{name} Source", seconds, "fleet", "source", None)
+    limit = "samples/s of one NOTE at B=64, the limit, ÷ 16 separate methods"
+    yield _rate(limit, seconds, "one NOTE", "separate", None)
 
 
 def _fair(ticks: int) -> Iterator[Figure]:
-    """What others see of a stream that sends half of the rows: how long a call takes, at its slowest."""
+    """What others see of a stream that sends half of the rows: how long a call takes, at its slowest.
+
+    A call has as many rows in both mixes, and in the long run one update. Calls are timed once updates of all streams
+    are under way. A thread that works on updates goes on in the turns of the other mix, in both alike.
+    """
     model, state = _resnet("resnet20")
     for delay in (0, 64):
         calls = {
-            mix: _mixed(_filled(model, state, 64, delay=delay), ids_of(mix, 64, ticks, seed=1))
+            mix: _mixed(_filled(model, state, 64, delay=delay), ids_of(mix, 64, WARM_UP + ticks, seed=1))
             for mix in ("uniform", "half")
         }
-        seconds = _side_by_side(calls, ([0] for _ in range(ticks)))
+        timed = _side_by_side(calls, ([0] for _ in range(WARM_UP + ticks)))
+        seconds = {mix: times[WARM_UP:] for mix, times in timed.items()}
         tails = {mix: quantile(times, 0.99) for mix, times in seconds.items()}
         value = tails["half"] / tails["uniform"]
         detail = {mix: _milliseconds(times) for mix, times in seconds.items()}
@@ -204,7 +212,7 @@ def _sizes(ticks: int, spill: Path | None) -> Iterator[Figure]:
             if streams <= 100:
                 made["separate"] = _made(_separate, model, state, streams)
                 made["copies"] = _made(_separate, model, state, streams, copies=True)
-            calls = {name: one if name == "fleet" else _one_by_one(one) for name, (one, _) in made.items()}
+            calls = {name: one if name == "fleet" else one_by_one(one) for name, (one, _) in made.items()}
             calls["one NOTE"] = lambda _, x: note(x)
             mixes: dict[str, dict[str, dict[str, float]]] = {}
             for mix in MIXES:
@@ -229,79 +237,6 @@ def _sizes(ticks: int, spill: Path | None) -> Iterator[Figure]:
             max(values),
             detail={"streams": streams, "mixes": mixes},
         )
-
-
-def equality(
-    model: nn.Module, sources: Sequence[Callable[[Tensor], Tensor]], updates: int, **settings: Any
-) -> Iterator[Figure]:
-    """How far answers and states of a fleet lie from those of separate methods.
-
-    Args:
-        model: The model that all share.
-        sources: For each stream, what gives its samples by their numbers.
-        updates: How many each stream makes.
-        **settings: Of the methods.
-    """
-    fleet, methods = (
-        tta.Fleet(model, partial(tta.NOTE, **settings)),
-        [tta.NOTE(model, **settings) for _ in sources],
-    )
-    rows = torch.arange(len(sources)).repeat(updates * methods[0].interval)
-    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
-    taken = [0] * len(sources)
-    apart, same, size = 0.0, 0, 0.0
-    for ids in rows.split(4 * TICK):
-        x = torch.empty(len(ids), 3, 32, 32)
-        for stream in ids.unique().tolist():
-            own = ids == stream
-            count = int(own.sum())
-            x[own] = sources[stream](torch.arange(taken[stream], taken[stream] + count))
-            taken[stream] += count
-        ours, theirs = fleet(ids.tolist(), x), _one_by_one(methods)(ids.tolist(), x)
-        apart, size = max(apart, float((ours - theirs).abs().max())), max(size, float(theirs.abs().max()))
-        same += int((ours.argmax(1) == theirs.argmax(1)).sum())
-    states = [(fleet.state_dict(name), method.state_dict()) for name, method in enumerate(methods)]
-    far = max(_apart(ours, theirs) for ours, theirs in states)
-    assert all(method.counters["updates"] == updates for method in methods)
-    words = f"{len(sources)} streams, {updates} updates each, against separate NOTEs"
-    detail: dict[str, object] = {"largest logit": size, "samples": len(rows), "settings": settings}
-    yield Figure(
-        f"{words}: largest difference of a logit", *[apart] * 3, 1e-4 * max(1.0, size), detail=detail
-    )
-    yield Figure(f"{words}: largest difference in a state", *[far] * 3, 1e-4)
-    share = 100 * same / len(rows)
-    yield Figure(f"{words}: equal predictions", *[share] * 3, 99.9, at_most=False, unit="%")
-
-
-def _apart(a: Any, b: Any) -> float:
-    """The largest difference between two states; infinity where anything but floating-point values differs."""
-    if isinstance(a, dict):
-        return max((_apart(a[key], b[key]) for key in a), default=0.0) if a.keys() == b.keys() else math.inf
-    if isinstance(a, Tensor) and a.is_floating_point():
-        return float((a - b).abs().max()) if a.numel() else 0.0
-    return 0.0 if bool(torch.equal(a, b) if isinstance(a, Tensor) else a == b) else math.inf
-
-
-def cifar10_streams(streams: int) -> list[Callable[[Tensor], Tensor]]:
-    """Correlated streams of CIFAR10-C, each of a corruption and an order of its own."""
-    dataset = open_dataset("cifar10")
-    found = []
-    for stream in range(streams):
-        domain = dataset.domain(dataset.targets[stream % len(dataset.targets)])
-        order = tta.streams.dirichlet(domain.labels, 0.1, torch.Generator().manual_seed(stream))
-        found.append(partial(_samples, domain, order))
-    return found
-
-
-def _samples(domain: Any, order: Tensor, numbers: Tensor) -> Tensor:
-    samples: Tensor = domain.inputs(order[numbers])
-    return samples
-
-
-def _real(weights: Path) -> Iterator[Figure]:
-    model = tta.load_weights(tta.convert_iabn(build_model("resnet20", 10)), weights).eval()
-    for figure in equality(model, cifar10_streams(50), 20):
-        yield dataclasses.replace(figure, name=f"CIFAR10-C, ResNet-20, {figure.name}")
 
 
 def _resnet(name: str) -> tuple[nn.Module, dict[str, Any]]:
@@ -365,17 +300,6 @@ def _separate(
 def _mixed(fleet: tta.Fleet, mixes: Iterator[list[int]]) -> Call:
     """Calls of a fleet with a mix of its own."""
     return lambda _, x: fleet(next(mixes), x)
-
-
-def _one_by_one(methods: list[tta.NOTE]) -> Call:
-    def call(ids: Sequence[int], x: Tensor) -> Tensor:
-        answers = torch.empty(len(x), 10)
-        for name in dict.fromkeys(ids):
-            rows = [row for row, other in enumerate(ids) if other == name]
-            answers[rows] = methods[name](x[rows])
-        return answers
-
-    return call
 
 
 def _side_by_side(contenders: dict[str, Call], mixes: Iterator[list[int]]) -> dict[str, list[float]]:

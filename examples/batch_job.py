@@ -2,8 +2,8 @@
 
     python examples/batch_job.py today/ predictions.csv --state adapted.pt
 
-Run it again on tomorrow's folder with the same state and it goes on where it was. A job that
-is killed leaves yesterday's state whole.
+Run it again on tomorrow's folder with the same state, and it continues where it stopped. A job that is killed
+leaves yesterday's state intact.
 """
 
 import argparse
@@ -21,7 +21,7 @@ BATCH = 50
 
 
 def read(path: Path) -> torch.Tensor:
-    """One image as a grey 1x32x32 tensor in [0, 1]; NaN where it cannot be read, which NOTE passes over."""
+    """One image as a grey 1x32x32 tensor in [0, 1]. If it cannot be read, it is NaN, which NOTE does not learn from."""
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("L").resize((32, 32)), dtype=np.float32)

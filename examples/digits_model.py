@@ -1,4 +1,4 @@
-"""A small classifier of handwritten digits, trained on the spot: it stands for your own model."""
+"""A small classifier of handwritten digits, trained in a few seconds, in place of your own model."""
 
 import torch
 from torch import nn

@@ -1,10 +1,11 @@
-"""Streams on several machines with Ray: a stream's id says which worker has it; a worker may die at any moment.
+"""Streams on several machines with Ray: the id of a stream decides which worker has it; a worker may die at any time.
 
     python examples/fleet_on_ray.py        # two local workers, one of which is killed in mid-stream
 
-Ids fall into shards. A shard is a fleet with a folder of its own, on storage that every machine sees, and one worker
-at a time has it open: `spill` is locked. Hashing says which worker that is, and when one dies only its own shards
-move. There they go on from their last durable state, and the source sends again what came after it.
+Ids are divided into shards. A shard is a fleet with its own folder on storage that all machines share. One
+worker at a time has it open, because `spill` is locked. A hash decides which worker that is, so when a worker
+dies, only its own shards move. They continue from their last durable state, and the source sends again what
+came after it.
 """
 
 import os
@@ -49,7 +50,7 @@ class Worker:
         return self.fleet(shard)(ids, x)
 
     def samples(self, stream: str) -> int:
-        """How many samples a stream has seen: its source goes on from there."""
+        """How many samples a stream has seen: its source continues from there."""
         fleet = self.fleet(shard_of(stream))
         return fleet.counters(stream)["samples"] if stream in fleet else 0
 
@@ -58,7 +59,7 @@ class Worker:
         return self.fleet(shard_of(stream)).state_dict(stream)
 
     def release(self, shard: int) -> None:
-        """Write a shard and give its folder free, for another worker."""
+        """Write a shard and release its folder for another worker."""
         if shard in self.fleets:
             self.fleets.pop(shard).close()
 
@@ -75,7 +76,7 @@ class Router:
         self.workers = {name: Worker.remote(self.model, folder) for name in workers}
 
     def home(self, shard: int) -> str:
-        """Where a shard is: the worker with the largest hash beside it, so another worker's end moves no other."""
+        """The worker of a shard: the one with the largest hash, so the end of a worker moves only its own shards."""
         return max(self.workers, key=lambda name: zlib.crc32(f"{name}/{shard}".encode()))
 
     def at(self, stream: str) -> ray.actor.ActorHandle:
@@ -83,13 +84,13 @@ class Router:
         return self.workers[self.home(shard_of(stream))]
 
     def add(self, name: str) -> None:
-        """Let a new worker have its share of the shards; the others write theirs and let them go."""
+        """Give a new worker its share of the shards; the others write and release them."""
         before = {shard: self.workers[self.home(shard)] for shard in range(SHARDS)}
         self.workers[name] = Worker.remote(self.model, self.folder)
         ray.get([before[s].release.remote(s) for s in before if self.workers[self.home(s)] != before[s]])
 
     def __call__(self, ids: list[str], x: Tensor) -> tuple[Tensor, set[int]]:
-        """Answers, NaN where a worker died, and the shards that it had: their streams went back to a durable state."""
+        """Answers (NaN if a worker died) and the shards of dead workers, whose streams went back to a durable state."""
         rows = {
             shard: [r for r, name in enumerate(ids) if shard_of(name) == shard] for shard in range(SHARDS)
         }
@@ -114,7 +115,7 @@ class Router:
 
 
 def main(streams: int = 24, length: int = 200, per_call: int = 8) -> None:
-    """Stream after stream of digits, a worker killed on the way; then compare with streams that nothing happened to."""
+    """Send streams of digits and kill a worker on the way; then compare with streams that were not disturbed."""
     model, domain = train_digits(), open_dataset("digits").domain("test")
     sources, position = {}, {}
     for number in range(streams):

@@ -1,6 +1,6 @@
 """A hundred cameras on one model: each drifts in its own way, and each recovers on its own.
 
-Run `python examples/many_streams.py`; with `--spill streams/` twenty of them are in memory and the others in a folder.
+Run `python examples/many_streams.py`; with `--spill streams/` twenty streams are in memory and the others in a folder.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def camera(number: int, drift: str, length: int) -> tuple[Tensor, Tensor]:
 
 
 def main() -> None:
-    """Answer one sample of every stream per call; print how each kind of drift went."""
+    """Answer one sample of every stream per call; print the errors for each kind of drift."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--length", type=int, default=320, help="samples of each stream")

@@ -1,6 +1,6 @@
-"""A wearable: a second of accelerometer and gyroscope at a time, on a person the model has never met.
+"""A wearable: one second of accelerometer and gyroscope at a time, from a person whom the model has never seen.
 
-Takes HAPT where it is there (`note-tta data download hapt`), made-up recordings in its format otherwise.
+It uses HAPT if present (`note-tta data download hapt`), otherwise made-up recordings in its format.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""The service on several machines: Ray Serve places streams by id, and starts anew what dies.
+"""The service on several machines: Ray Serve places streams by id, and restarts what dies.
 
     pip install 'note-tta[ray]'
     python examples/serve_on_ray.py my_package:make_model /shared/streams --shards 4
 
-A shard is the application of `note_tta.serve` with a folder of its own in the store, which all machines must see. The
-entrance sends every request to the shard of its stream, so that a stream is in one place only. When a machine dies, Ray
-starts its shards elsewhere: they find their streams in the store, and clients send on from what was durable there. Set
+A shard is the application of `note_tta.serve` with its own folder in the store, which all machines must share.
+The entrance sends every request to the shard of its stream, so each stream is in one place only. When a machine
+dies, Ray starts its shards elsewhere: they find their streams in the store, and clients continue from what was
+durable. Set
 NOTE_TTA_TOKEN where others than this machine can ask. The number of shards stays; to change it, move the streams
 with GET and PUT /streams/{id}/state.
 """
@@ -34,15 +35,15 @@ class Shard:
 
     Args:
         model: The network, as `module:function`.
-        folder: Where its streams outlive the process.
-        token: What requests must show.
+        folder: The folder that keeps its streams when the process ends.
+        token: The token that requests must send.
     """
 
     def __init__(self, model: str, folder: str, token: str | None) -> None:
         self.app = create_app(tta.Fleet(tta.convert_iabn(make_model(model)), spill=folder), token=token)
 
     async def ask(self, scope: dict[str, Any], body: bytes) -> Answer:
-        """Have the application answer one request."""
+        """Let the application answer one request."""
         sent: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
@@ -62,13 +63,13 @@ class Shard:
 
 @serve.deployment(max_ongoing_requests=1000)
 class Entrance:
-    """Sends requests on to the shard of their stream."""
+    """Forwards requests to the shard of their stream."""
 
     def __init__(self, *shards: Any) -> None:
         self.shards = shards
 
     async def __call__(self, request: Request) -> Response:
-        """Answer one request; 503 while the shard of its stream is being started anew."""
+        """Answer one request; 503 while the shard of its stream restarts."""
         _, _, rest = request.url.path.partition("/streams/")
         stream = rest.partition("/")[0]
         if not stream:
@@ -85,7 +86,7 @@ class Entrance:
             status, headers, content = await shard.ask.remote(scope, await request.body())
         except ray.exceptions.RayError:
             return JSONResponse(
-                {"reason": "this stream's shard is away: send it later"}, 503, {"Retry-After": "1"}
+                {"reason": "this stream's shard is restarting: try again later"}, 503, {"Retry-After": "1"}
             )
         response = Response(content, status)
         response.raw_headers = headers
@@ -107,7 +108,7 @@ def main() -> None:
     """Serve until the process is told to stop."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("model", help="your network, as module:function")
-    parser.add_argument("store", type=Path, help="a folder that all machines see")
+    parser.add_argument("store", type=Path, help="a folder that all machines share")
     parser.add_argument("--shards", type=int, default=2, help="parts that the streams are divided into")
     parser.add_argument("--port", type=int, default=8000, help="the port to listen at")
     parser.add_argument("--address", help="of a running Ray cluster; by default one is started here")

@@ -1,4 +1,4 @@
-"""Recordings in HAPT's published format, made up: for trying things out before the real ones are there."""
+"""Made-up recordings in HAPT's published format, to try things out without the real ones."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ HZ = 50
 
 
 def write_synthetic_hapt(root: str | Path, *, sources: int = 4, targets: int = 2, seconds: int = 20) -> Path:
-    """Write `HAPT/RawData` under `root`: six activities a user; the targets' sensors are worn differently.
+    """Write `HAPT/RawData` under `root`: six activities per user; the targets' sensors are worn differently.
 
     Args:
         root: The data root to write into.

@@ -28,13 +28,13 @@ class ClassPrior:
 class TemporalPrior(Method):
     """Answer with the model's probabilities times a class prior that follows the stream.
 
-    The model is left alone, so this works with any norm layers. Each sample is answered with the prior of
-    before it, then moves the prior towards its own probabilities: the boundaries of batches do not matter.
+    The model does not change, so this works with any norm layers. Each sample is answered with the prior from
+    before it, and then moves the prior towards its own probabilities, so batch boundaries do not matter.
 
     Args:
         model: Any classifier.
-        decay: How much of the prior stays at a sample; 1 never moves.
-        floor: The least probability the prior gives a class, so that none is ever ruled out.
+        decay: How much of the prior each sample keeps; with 1 it never moves.
+        floor: The smallest probability that the prior gives to a class, so that no class is ruled out.
     """
 
     title = "Temporal prior"

@@ -1,4 +1,4 @@
-"""A camera that never stops: one frame at a time, state kept over restarts.
+"""A camera that never stops: one frame at a time, with a state that survives restarts.
 
     python examples/webcam_stream.py                          # 1,000 synthetic frames in fading light
     python examples/webcam_stream.py --frames folder/         # your own frames, in the order of their names
@@ -30,7 +30,7 @@ def frames_of(folder: Path) -> Iterator[tuple[Tensor, None]]:
 
 
 def synthetic_frames(count: int) -> Iterator[tuple[Tensor, int]]:
-    """Digits in long runs of one class, while the light fades and a haze comes up."""
+    """Digits in long runs of one class, while the light fades and haze builds up."""
     domain = open_dataset("digits").domain("test")
     order = tta.streams.dirichlet(domain.labels, 0.1, torch.Generator().manual_seed(0))[:count]
     for i, index in enumerate(order.tolist()):
@@ -50,7 +50,7 @@ def main() -> None:
     method = tta.NOTE(train_digits())
     if arguments.state.exists():
         tta.load_state(arguments.state, method)
-        print(f"going on after {method.counters['samples']:,} frames")
+        print(f"continuing after {method.counters['samples']:,} frames")
 
     stream = frames_of(arguments.frames) if arguments.frames else synthetic_frames(arguments.count)
     wrong = updates = 0

@@ -23,8 +23,7 @@ from torch import Tensor, nn
 
 from .files import write_atomically
 from .methods import Method
-from .models import AUTHORS_INPUT, Normalize, architecture, build_model
-from .nn import IABN1d, IABN2d, IABN3d
+from .models import AUTHORS_INPUT, Normalize, architecture, build_model, iabn_settings
 from .safe_load import load_plain
 
 _CARD = "note_tta_card"
@@ -321,11 +320,10 @@ def _norm_settings(path: Path, found: Mapping[str, Tensor]) -> dict[str, Any]:
 def _differences(model: nn.Module, found: Mapping[str, Tensor], iabn: Mapping[str, Any]) -> list[str]:
     """In what a model that fits a file's tensors still computes something else than the file's network."""
     told = []
-    layer = next((m for m in model.modules() if isinstance(m, IABN1d | IABN2d | IABN3d)), None)
-    held = {} if layer is None else {"alpha": layer.alpha, "correction": layer.correction}
+    held = iabn_settings(model)
     if iabn and held != iabn:
         settings = "alpha={alpha:g}, correction={correction}"
-        kind = "BatchNorm layers" if layer is None else f"IABN layers of {settings.format(**held)}"
+        kind = f"IABN layers of {settings.format(**held)}" if held else "BatchNorm layers"
         wanted = settings.format(**iabn)
         told.append(
             f"its layers are IABN of {wanted}, but the model has {kind}: "

@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
@@ -36,8 +35,6 @@ SHOWN = (*METHOD_ROWS, "note_iid", "adapt")
 _DELTA = 0.1
 _WIDTH = 8
 
-K = TypeVar("K")
-T = TypeVar("T")
 Step = Callable[[str], None]
 
 
@@ -71,8 +68,8 @@ def run_demo(out: str | Path = "demo", *, seed: int = 0, on_step: Step = lambda 
         ) as pool,
     ):
         training = {pool.submit(_train, norm, folder, seed): norm for norm in ("bn", "iabn")}
-        for norm, error in _finished(training):
-            on_step(f"trained with {norm.upper()}: {error:.1f} % error on clean digits")
+        for future in as_completed(training):
+            on_step(f"trained with {training[future].upper()}: {future.result():.1f} % error on clean digits")
         slow_first = sorted(SHOWN, key="cotta".__ne__)
         running = {
             pool.submit(_run, method, stream, folder, seed): (stream, method)
@@ -80,16 +77,12 @@ def run_demo(out: str | Path = "demo", *, seed: int = 0, on_step: Step = lambda 
             for stream in STREAMS
         }
         done: dict[tuple[str, str], Result] = {}
-        for key, result in _finished(running):
-            done[key] = result
-            on_step(f"{key[1]} on the {key[0]} streams: {result.error:.1f} %")
+        for run in as_completed(running):
+            stream, method = running[run]
+            done[stream, method] = run.result()
+            on_step(f"{method} on the {stream} streams: {run.result().error:.1f} %")
     results = {stream: {method: done[stream, method] for method in SHOWN} for stream in STREAMS}
     return _write(out, results)
-
-
-def _finished(running: dict[Future[T], K]) -> Iterator[tuple[K, T]]:
-    for future in as_completed(running):
-        yield running[future], future.result()
 
 
 def _train(norm: str, folder: str, seed: int) -> float:
@@ -138,11 +131,11 @@ def _write(out: Path, results: dict[str, dict[str, Result]]) -> Demo:
     errors.write_text(json.dumps(numbers, indent=2) + "\n")
     text = demo_page(
         results,
-        title="Handwritten digits in drift",
+        title="Drifting handwritten digits",
         intro=(
-            "A network that was trained on clean digits meets low contrast, too much light, and images "
-            "that each have their own style. In the first stream the classes come in long runs, as in front "
-            "of a camera; in the second the same samples are shuffled."
+            "A network that was trained on clean digits meets three kinds of drift: low contrast, too much "
+            "light, and a style that changes from image to image. In the first stream the classes come in "
+            "long runs, as in front of a camera; in the second the same samples are shuffled."
         ),
         domain="contrast, brightness, style",
         stream_titles={

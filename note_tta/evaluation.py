@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from operator import length_hint
 
 import torch
 from torch import Tensor
@@ -103,8 +104,7 @@ def evaluate(
     device = (
         next((p.device for p in model.parameters()), None) if isinstance(model, torch.nn.Module) else None
     )
-    predictions: list[Tensor] = []
-    labels: list[Tensor] = []
+    predictions, labels = [torch.empty(0, dtype=torch.long)], [torch.empty(0, dtype=torch.long)]
     latencies: list[float] = []
     show = (sys.stderr.isatty() if progress is None else progress) and find_spec("rich") is not None
     start, answered, wrong = time.perf_counter(), 0, 0
@@ -126,14 +126,8 @@ def evaluate(
             if show and time.perf_counter() - start > PROGRESS_AFTER_SECONDS:
                 follow = follow or stack.enter_context(progress_bars(_BAR, transient=True))
                 error = 100 * wrong / max(answered, 1)
-                follow(type(method).__name__, number, _length(loader) or 0, error=error)
-    empty = torch.empty(0, dtype=torch.long)
-    return Result(
-        predictions=torch.cat(predictions) if predictions else empty,
-        labels=torch.cat(labels) if labels else empty,
-        seconds=sum(latencies),
-        latencies=latencies,
-    )
+                follow(type(method).__name__, number, length_hint(loader), error=error)
+    return Result(torch.cat(predictions), torch.cat(labels), sum(latencies), latencies)
 
 
 def _pair(batch: object) -> tuple[Tensor, Tensor]:
@@ -143,14 +137,6 @@ def _pair(batch: object) -> tuple[Tensor, Tensor]:
             f"the stream must give batches (x, y), it gave {what}: a single batch is the stream [(x, y)]"
         )
     return batch[0], batch[1]
-
-
-def _length(loader: object) -> int | None:
-    """The number of batches; None if it is not known, as for a DataLoader over a live stream."""
-    try:
-        return len(loader)  # type: ignore[arg-type]
-    except TypeError:
-        return None
 
 
 def _predictions(logits: Tensor) -> Tensor:

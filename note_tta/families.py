@@ -12,8 +12,6 @@ from .methods import METHODS
 from .methods.norm import norm_layers
 from .nn import IABN1d, IABN2d, IABN3d
 
-__all__ = ["FAMILIES", "Examination", "Family", "examine"]
-
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,20 @@ def load_own(name: str, what: str) -> Any:
         raise ValueError(f"cannot import {module} for the {what} {name}: {error}") from error
     except AttributeError:
         raise ValueError(f"{module} has no {own} to make a {what} with") from None
+
+
+def check_known(what: str, name: str, known: Iterable[str], *, of: str = "", hint: str = "") -> None:
+    """Refuse a name that is not among the known ones.
+
+    Example:
+        >>> check_known("stream", "fast", ("iid", "sorted"))
+        Traceback (most recent call last):
+        ...
+        ValueError: unknown stream 'fast'; known are iid, sorted
+    """
+    if name not in known:
+        whose = f" of {of}" if of else ""
+        raise ValueError(f"unknown {what} {name!r}{whose}; known are {', '.join(known)}{hint}")
 
 
 def homes() -> dict[str, str]:

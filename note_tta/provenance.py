@@ -38,7 +38,7 @@ def provenance() -> dict[str, Any]:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),
-        "machine": _machine(),
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
@@ -57,11 +57,6 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _machine() -> str:
-    cores = os.cpu_count()
-    return f"{_processor()}, {cores} cores, {platform.system()} {platform.machine()}"
 
 
 def _processor() -> str:

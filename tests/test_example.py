@@ -22,5 +22,5 @@ def test_the_stream_is_correlated_and_can_be_walked_again():
 
 
 def test_an_unknown_drift_is_told():
-    with pytest.raises(ValueError, match="digits has no domain 'fog'"):
+    with pytest.raises(ValueError, match="unknown domain 'fog' of digits"):
         drifting_digits("fog")

@@ -808,22 +808,36 @@ def test_delayed_updates_have_one_thread_which_ends_with_the_fleet():
 
 
 @pytest.fixture
-def held_up(monkeypatch):
-    """A fleet whose thread is at the update of stream a, with those of b, c and d to come; a gate; what was done."""
+def gated(monkeypatch):
+    """A fleet whose updates wait at a gate; the gate; the streams whose updates have come there."""
     fleet = Fleet(network(), lambda model: note(model, delay=8))
     gate, order = threading.Event(), []
     learn = tta.NOTE.learn
 
     def recorded(self, draft, x):
-        gate.wait(20)
         order.append(self.label)
+        gate.wait(60)
         learn(self, draft, x)
 
     monkeypatch.setattr(tta.NOTE, "learn", recorded)
-    monkeypatch.setattr(type(fleet._workshop), "keep_up", lambda self: None)
+    return fleet, gate, order
+
+
+@pytest.fixture
+def held_up(gated, monkeypatch):
+    """The same, with the thread at the update of stream a, and those of b, c and d to come."""
+    fleet, _, order = gated
+    monkeypatch.setattr(fleet._workshop, "keep_up", lambda: None)
     for name in "abcd":
         fleet([name] * 8, torch.rand(8, 3, 8, 8))
-    return fleet, gate, order
+        until(lambda: order)
+    return gated
+
+
+def until(condition):
+    end = time.monotonic() + 60
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def test_an_update_that_is_waited_for_comes_first(held_up):
@@ -843,6 +857,42 @@ def test_the_update_that_is_due_soonest_comes_first(held_up):
     gate.set()
     thread.join(60)
     assert order == [f"stream '{name}'" for name in "adcb"]
+
+
+def test_the_update_of_a_stream_with_many_samples_comes_before_those_that_have_more_time(gated, monkeypatch):
+    fleet, gate, order = gated
+
+    def send(name, count):
+        fleet([name] * count, torch.rand(count, 3, 8, 8))
+
+    gate.set()
+    for name, count in (("slow", 8), ("fast", 407), ("first", 7), ("slow", 7)):
+        send(name, count)
+    for name in ("slow", "fast"):
+        fleet.state_dict(name)
+    gate.clear()
+    monkeypatch.setattr(fleet._workshop, "keep_up", lambda: None)
+    send("first", 1)
+    until(lambda: order[-1] == "stream 'first'")
+    for name, count in (("slow", 1), ("slow", 4), ("fast", 1)):
+        send(name, count)
+    thread = fleet._workshop._thread
+    gate.set()
+    thread.join(60)
+    assert order[-3:] == [f"stream '{name}'" for name in ("first", "fast", "slow")]
+
+
+def test_the_next_update_of_a_stream_that_was_waited_for_comes_before_those_that_have_more_time(
+    held_up, monkeypatch
+):
+    fleet, gate, order = held_up
+    take_effect = tta.NOTE._take_effect
+    monkeypatch.setattr(tta.NOTE, "_take_effect", lambda self: (take_effect(self), time.sleep(0.5)))
+    timer = threading.Timer(0.5, gate.set)
+    timer.start()
+    fleet(["d"] * 8, torch.rand(8, 3, 8, 8))
+    until(lambda: len(order) == 5)
+    assert order[:3] == [f"stream '{name}'" for name in "add"]
 
 
 def test_calls_wait_a_little_for_updates_that_fall_behind(monkeypatch):

@@ -23,7 +23,7 @@ from ..measure import free_port
 from . import small
 
 ROOT = Path(__file__).parents[2]
-STREAMS, CLIENTS, SAMPLES = 20, 4, 500
+STREAMS, CLIENTS, SAMPLES, ENOUGH = 20, 4, 500, 50  # a stream of fewer samples is too short to judge
 
 
 class Server:
@@ -122,12 +122,13 @@ def _wait_for(clients: list[Noting], more: int, chance: random.Random) -> None:
 
 
 def _send(client: Noting, streams: list[str], over: threading.Event) -> None:
-    """One client: its streams in turns, a few samples at a time, through every crash."""
+    """One client: its streams in turns, a few samples at a time, through every crash, until each can be judged."""
     chance = random.Random(streams[0])
     feeds = [client.feed(stream, patience=900) for stream in streams]
     last = False
     while not last:
-        last = over.is_set()  # the last round brings all streams to where they were
+        # the last round brings all streams to where they were
+        last = over.is_set() and min(feed.position for feed in feeds) >= ENOUGH
         for number, feed in enumerate(feeds):
             feed(_samples(number, range(feed.position, feed.position + chance.randint(1, 9))))
 
@@ -143,7 +144,7 @@ def _undisturbed(client: Noting, stream: str, number: int) -> bool:
     method = small.method(small.network())
     expected = torch.cat([method(part) for part in _samples(number, range(count)).split(64)]).softmax(1)
     noted = [(n, p) for name, n, p in client.noted if name == stream]
-    if count < 50 or len(noted) < 0.5 * count:
+    if count < ENOUGH or len(noted) < 0.5 * count:
         raise RuntimeError(
             f"stream {stream} has {count} samples, {len(noted)} of them answered: too few to judge"
         )

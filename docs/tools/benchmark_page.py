@@ -9,16 +9,23 @@ from typing import Any
 
 HEAD = """# Benchmarks
 
-Speed is measured as ratios: contenders take turns in one process, so what slows one slows all. `make bench`
-measures the figures under *Speed* again and fails where a bar is missed, `make bench-latency` those of single calls,
-`make bench-fleet` those of many streams, `python -m benchmarks.serve` those of the service, `python -m
-benchmarks.corruptions` those of the corruptions. `python -m benchmarks.kills` kills fleets and servers.
+Speed is measured as ratios: the things that are compared take turns in one process, so that a busy machine slows all of
+them. A figure with a bar is kept or missed. To measure again:
+
+| Command | Measures |
+|---|---|
+| `make bench` | speed; it fails if a bar is missed |
+| `make bench-latency` | single calls |
+| `make bench-fleet` | many streams |
+| `python -m benchmarks.serve` | the service |
+| `python -m benchmarks.corruptions` | the corruptions |
+| `python -m benchmarks.kills` | what is lost when fleets and servers are killed |
 """
 NONE = "\nNo measurement is committed yet; `make bench` writes one to `results/benchmarks/`.\n"
 
 
 def benchmarks(folder: Path) -> str:
-    """The page in Markdown: one section a file."""
+    """The page in Markdown: one section per file."""
     paths = sorted(folder.glob("*.json"), key=lambda path: (path.stem != "speed", path.stem))
     sections = [_section(path) for path in paths]
     return HEAD + ("\n".join(sections) if sections else NONE)

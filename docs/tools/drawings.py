@@ -1,10 +1,11 @@
-"""The drawings of the site: each line and bar is computed by the package itself.
+"""The drawings of the README and the site: each line and bar is computed by the package itself.
 
 `python docs/tools/drawings.py` writes docs/pictures/*.svg.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from collections import Counter
@@ -16,12 +17,43 @@ from live_tables import FOLDER, RATE, figures, sizes
 from torch import Tensor, nn
 
 import note_tta as tta
+from note_tta.example import drifting_digits
 from note_tta.nn.functional import correct
-from note_tta.report.drawing import DIM, FG, class_colour, draw, standalone, strip
+from note_tta.report.drawing import DIM, FG, class_colour, draw, method_style, standalone, strip
 
 PICTURES = Path(__file__).resolve().parents[1] / "pictures"
 LATENCY = PICTURES.parents[1] / "results" / "benchmarks" / "latency.json"
 BLUE, ORANGE, GREY, GREEN = "#1f6feb", "#c2570c", "#7a8699", "#3f8f4f"
+
+
+def drift(figure: Any, shown: int = 16, begin: int = 50) -> None:
+    """The README's example: digits of the stream as they come, and the error of each method so far."""
+    model, stream = drifting_digits()
+    inputs, labels = (torch.cat(part) for part in zip(*stream, strict=True))
+    methods = {
+        "tent": ("TENT", tta.TENT(model)),
+        "source": ("no adaptation", tta.Source(model)),
+        "note": ("NOTE", tta.NOTE(tta.convert_iabn(copy.deepcopy(model)))),
+        "adapt": ("adapt (ours)", tta.adapt(model)),
+    }
+    top, below = figure.subplots(2, 1, height_ratios=(1, 5))
+    places = [(2 * place + 1) * len(inputs) // (2 * shown) for place in range(shown)]
+    top.imshow(torch.cat([inputs[place, 0] for place in places], dim=1).numpy(), cmap="gray", aspect="auto")
+    top.set_axis_off()
+    title = f"every {len(inputs) // shown}th digit of a stream that drifts"
+    top.set_title(title, loc="left", fontsize=11)
+    for row, (name, method) in methods.items():
+        result = tta.evaluate(method, stream, progress=False)
+        colour, _ = method_style(row)
+        error = result.cumulative_error
+        below.plot(range(begin, len(error)), error[begin:], color=colour, linewidth=2.5)
+        end = {"color": colour, "weight": "bold", "fontsize": 11, "va": "center", "annotation_clip": False}
+        below.annotate(f" {name} {result.error:.1f} %", (len(error), float(error[-1])), **end)
+    below.set(xlim=(0, len(inputs)), ylim=(0, 100), yticks=range(0, 101, 25))
+    runs = tta.streams.mean_run_length(labels)
+    below.set_xlabel(f"samples, in runs of about {runs:.0f} of the same class", fontsize=11)
+    below.set_ylabel("error so far (%)", fontsize=11)
+    below.tick_params(labelsize=11)
 
 
 def shrinkage(figure: Any) -> None:
@@ -159,6 +191,7 @@ def _by_batches(method: tta.Method, values: Tensor) -> Tensor:
 
 
 DRAWINGS = {
+    "drift": (drift, (620, 300), "The error of four methods on drifting digits in long runs of one class"),
     "shrinkage": (shrinkage, (760, 300), "IABN's soft shrinkage"),
     "memories": (memories, (760, 400), "Three memories of one correlated stream"),
     "latency": (latency, (760, 230), "The time of every call"),

@@ -15,6 +15,7 @@ PICTURE = (
     "![Throughput hardly depends on the number of streams; memory grows by as little as a stream needs, "
     "until streams are spilled](pictures/many-streams.svg)"
 )
+DEMO = "`note-tta serve --demo` (extra `serve`) shows a hundred simulated cameras on a dashboard"
 
 Figures = dict[str, dict[str, Any]]
 
@@ -77,12 +78,19 @@ def separate_line(folder: Path = FOLDER) -> str:
     if one is None:
         return NONE.format("make bench-fleet")
     times = {name: of["p50"] for name, of in one["detail"].items()}
+    limit = next((f for name, f in found.items() if "the limit" in name), None)
+    end = (
+        f" One NOTE at batches of 64, which makes as many updates and has no streams to keep apart, answers "
+        f"{limit['value']:.2f} times as many as the methods."
+        if limit is not None
+        else ""
+    )
     return (
         f"With 16 streams a fleet answers {one['value']:.2f} times as many samples per second as 16 methods that share "
         f"the model and are called one by one. At the median, a call of 64 samples takes the fleet "
         f"{times['fleet'] / times['source']:.1f} times as long as the model alone takes without updates, and the "
         f"methods {times['separate'] / times['source']:.1f} times ({times['fleet']:.0f}, {times['separate']:.0f} and "
-        f"{times['source']:.0f} ms)."
+        f"{times['source']:.0f} ms).{end}"
     )
 
 
@@ -90,11 +98,8 @@ def demo_line(folder: Path = FOLDER) -> str:
     """How soon the demonstration's dashboard is there."""
     found = [f for name, f in figures("serve", folder).items() if "from a fresh clone" in name]
     if not found:
-        return "`note-tta serve --demo` shows a hundred simulated cameras on a dashboard."
-    return (
-        "`note-tta serve --demo` shows a hundred simulated cameras on a dashboard, "
-        f"{found[0]['value']:.0f} seconds after the command in a fresh clone on two cores."
-    )
+        return f"{DEMO}."
+    return f"{DEMO}, {found[0]['value']:.0f} seconds after the command in a fresh clone on two cores."
 
 
 def _kills(of: str, folder: Path) -> list[dict[str, Any]]:

@@ -23,9 +23,10 @@ PAGES = {"README.md": "docs/results.md", "docs/index.md": "results.md"}
 
 DEMO = ("<!-- demo: written by docs/tools/readme_table.py -->", "<!-- end of demo -->")
 START, END = "<!-- results: written by docs/tools/readme_table.py -->", "<!-- end of results -->"
-SHOWN = ("cifar10", "hapt", "extrasensory")
+SHOWN = {"cifar10": "images", "hapt": "phone sensors", "extrasensory": "phone sensors"}
+"""The datasets of the table, and what their samples are."""
 OURS = tuple(row for row, variant in VARIANTS.items() if "(ours)" in variant.title)
-ROWS = ("source", "bn_stats", "tent", "lame", "note", *OURS)
+ROWS = ("source", "tent", "lame", "note", *OURS)
 EMPTY = "No results are committed yet; `note-tta reproduce table1 --dataset cifar10` makes some."
 
 
@@ -47,11 +48,10 @@ def table(folder: Path, link: str = "docs/results.md") -> str:
             cells = " | ".join(column.get(row, NONE) for column in columns)
             lines.append(f"| {VARIANTS[row].title} | {cells} |")
     legend = (
-        "Error in percent. *Runs* are samples in a row of the same class, with their mean length. **Bold**: lowest of "
-        f"the column; {WORSE}: worse than Source, the model without adaptation. "
-        f"[All methods, the details of each column and the paper's numbers]({link})."
+        f"Error in percent, lowest in **bold**; {WORSE} worse than Source, which does not adapt. "
+        f"{_behind(setups, columns)}[All results]({link})."
     )
-    return "\n".join([*lines, "", f"{legend} {_ahead_of_note(setups, columns)}".rstrip()])
+    return "\n".join([*lines, "", legend])
 
 
 def fill(page: str, content: str, start: str = START, end: str = END) -> str:
@@ -65,18 +65,17 @@ def fill(page: str, content: str, start: str = START, end: str = END) -> str:
 
 def _head(scores: Scores, setup: Setup) -> str:
     run = mean_run([scores.of(setup.row("source"))])
-    return DATASETS[setup.dataset].title + ("" if run is None else f"<br>runs of {run:.0f}")
+    runs = "" if run is None else f"<br>runs of {run:.0f}"
+    return f"{DATASETS[setup.dataset].title}<br>{SHOWN[setup.dataset]}{runs}"
 
 
-def _ahead_of_note(setups: list[Setup], columns: list[dict[str, str]]) -> str:
-    """Where NOTE alone is not the best, and what is."""
+def _behind(setups: list[Setup], columns: list[dict[str, str]]) -> str:
+    """Where NOTE alone is not the best."""
     lowest = [next(row for row, cell in column.items() if cell.startswith("**")) for column in columns]
-    ahead = [
-        f"{VARIANTS[row].title} on {DATASETS[setup.dataset].title}"
-        for setup, row in zip(setups, lowest, strict=True)
-        if row != "note"
+    behind = [
+        DATASETS[setup.dataset].title for setup, row in zip(setups, lowest, strict=True) if row != "note"
     ]
-    return f"Better than NOTE alone: {', '.join(ahead)}." if ahead else ""
+    return f"NOTE alone is not the best on {', '.join(behind)}. " if behind else ""
 
 
 def _column(scores: Scores, setup: Setup) -> dict[str, str]:

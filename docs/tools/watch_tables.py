@@ -29,12 +29,11 @@ def attack_table(path: Path = PATH) -> str:
     never = part["never_attacked"]
     worst = max(max(row["with"][domain] for domain in never) for row in part["rows"].values())
     words = (
-        f"Each attack comes from the first sample of a stream on, then {part['clean_samples_after']:,} clean samples "
-        "of the domain *style*, then the error is taken on clean digits "
-        f"and on *style* in points over a NOTE that was never attacked ({never['test']:.1f} % and "
-        f"{never['style']:.1f} %). An attack may end sooner: of the lengths that were tried, the figure is of the one "
-        f"that does most harm. The worst figure with the watch is {worst:+.1f} points. A return can also come with the "
-        "clean samples after the attack, where it is not counted here."
+        f"A stream begins with the attack. After it come {part['clean_samples_after']:,} clean samples of the "
+        "domain *style*. Then the error is measured on clean digits and on *style*, in points above a NOTE that "
+        f"was never attacked ({never['test']:.1f} % and {never['style']:.1f} %). An attack may be shorter: of the "
+        "lengths that were tried, the figure is for the one that does most harm. The worst figure with the watch "
+        f"is {worst:+.1f} points. A return during the clean samples after the attack is not counted here."
     )
     head = (
         "attack | samples | NOTE alone: clean, style | after | watched: clean, style | after "
@@ -71,8 +70,8 @@ def honest_table(path: Path = PATH) -> str:
     if not part:
         return NONE
     samples, alarms = (sum(row[key] for row in part.values()) for key in ("samples", "alarms"))
-    words = f"In all {samples:,} samples there were {alarms} alarms, where {samples / PROMISED:.1f} were promised."
-    head = "stream | samples | alarms promised at most | alarms | returns | samples at rest | error"
+    words = f"In all {samples:,} samples there were {alarms} alarms; at most {samples / PROMISED:.1f} were promised."
+    head = "stream | samples | alarms promised at most | alarms | returns | samples without learning | error"
     rows = (
         (
             name,
@@ -115,7 +114,8 @@ def estimate_table(path: Path = PATH) -> str:
     inside = sum(row["low"] <= row["truth"] <= row["high"] for row in part.values())
     words = (
         f"Mean absolute difference from the truth over {len(part)} runs: {ours:.1f} points; of AETTA: {aetta:.1f}; "
-        f"of a constant guess, the source's own error: {constant:.1f}. The interval holds the truth in {inside}."
+        f"of a constant guess, the source's own error: {constant:.1f}. "
+        f"The interval contains the truth in {inside} of them."
     )
     head = "method, stream | truth | estimate | interval | AETTA"
     rows = (
@@ -132,11 +132,11 @@ def estimate_table(path: Path = PATH) -> str:
 
 
 def collapse_table(path: Path = PATH) -> str:
-    """When a collapse is called."""
+    """When a collapse is detected."""
     part = figures("collapses", path)
     if not part:
         return NONE
-    head = "method, stream | error, first, worst and last window | the source model's mean | doubled at | called at"
+    head = "method, stream | error, first, worst and last window | the source model's mean | doubled at | alarm at"
     rows = (
         (
             name,
@@ -158,7 +158,7 @@ def cost_line(path: Path = PATH) -> str:
     listed = "; ".join(f"{name}: {row['percent']:+.1f} %" for name, row in part.items())
     mean = statistics.fmean(row["percent"] for row in part.values())
     return (
-        f"Time of a watched NOTE over that of NOTE alone, in one run, taking turns: {listed}. "
+        f"Additional processor time of a watched NOTE, compared with NOTE alone, in turns batch by batch: {listed}. "
         f"The mean is {mean:+.1f} %."
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -12,14 +13,16 @@ from typer.core import TyperGroup
 from .. import __version__
 from ..extras import MissingExtra
 
-_COMMANDS = ("demo", "data", "train", "run", "reproduce", "report", "serve", "bench", "doctor")
+_COMMANDS = ["demo", "data", "train", "run", "reproduce", "report", "serve", "doctor"]
+if (Path(__file__).parents[2] / "benchmarks" / "__main__.py").is_file():  # in a clone, not in a wheel
+    _COMMANDS.append("bench")
 
 
 class _LazyGroup(TyperGroup):
     """A group whose subcommand `<name>` is the `app` (a `typer.Typer`) of `note_tta.cli.<name>`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(_COMMANDS)
+        return _COMMANDS
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in _COMMANDS:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..experiments.store import Store
     from ..experiments.worker import Settings
 
-__all__ = ["parse_options", "run_and_report", "settings"]
-
 
 def settings(
     data_root: Path | None, models: Path | None, workers: int | None, device: str | None, ray: str | None
@@ -24,7 +22,7 @@ def settings(
     """Settings for workers that share this machine's cores evenly."""
     from ..experiments.process_pool import available_cores
     from ..experiments.worker import Settings
-    from ._device import find_device
+    from ._options import find_device
 
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,3 +27,19 @@ Ray = Annotated[
     str | None,
     typer.Option(metavar="[ADDRESS]", help="Run on Ray: on this machine, or on the cluster at an address."),
 ]
+
+
+def find_device(name: str | None) -> Any:
+    """The device with this name; by default CUDA if present, else the CPU.
+
+    Raises:
+        ValueError: The device is not available.
+    """
+    import torch
+
+    if name is None:
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"cannot compute on device {name!r}: {str(error).splitlines()[0]}") from None

@@ -7,8 +7,6 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-__all__ = ["is_pair", "spread", "taking_several"]
-
 
 def spread(
     args: Sequence[str],

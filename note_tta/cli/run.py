@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..names import COMPOSITION_HOMES, DATASET_HOMES, METHOD_HOMES, WRAPPER_HOMES
+from ..names import COMPOSITION_HOMES, DATASET_HOMES, METHOD_HOMES, WRAPPER_HOMES, check_known
 from ._options import DataOption, DataRoot, Device, Models, Ray, Results, Samples, Width, Workers
 from ._several_values import is_pair, taking_several
 
@@ -101,8 +101,8 @@ def run(
     from ..methods import find_method
     from ._cells import parse_options, run_and_report, settings
 
-    if dataset is not None and dataset not in DATASETS:
-        raise ValueError(f"unknown dataset {dataset!r}; known are: {', '.join(DATASETS)}; --data is your own")
+    if dataset is not None:
+        check_known("dataset", dataset, DATASETS, hint="; --data is your own")
     find_method(method)
     if data is not None and model is None:
         raise ValueError("--data needs --model module:function, or --model NAME with --checkpoint")
@@ -114,11 +114,10 @@ def run(
     data_options = options(parse_options(data_option or [], "--data-option"))
     opened = Worker(where).dataset(name, data_options)
     for domain in domains or ():
-        if domain not in opened.domains:
-            raise ValueError(f"{name} has no domain {domain!r}; it has {', '.join(opened.domains)}")
-    for given_name, known, what in ((stream, ORDERS, "stream"), (protocol, PROTOCOLS, "protocol")):
-        if given_name is not None and given_name not in known:
-            raise ValueError(f"unknown {what} {given_name!r}; known are {', '.join(known)}")
+        check_known("domain", domain, opened.domains, of=name)
+    for what, chosen_order, known in (("stream", stream, ORDERS), ("protocol", protocol, PROTOCOLS)):
+        if chosen_order is not None:
+            check_known(what, chosen_order, known)
     if stream is not None and protocol is not None:
         raise ValueError("a protocol has its own order: leave out --stream")
     order = protocol or stream or opened.stream

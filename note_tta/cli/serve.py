@@ -1,4 +1,4 @@
-"""`note-tta serve`: live streams over HTTP, and a page to look at them."""
+"""`note-tta serve`: live streams over HTTP, and a dashboard."""
 
 from __future__ import annotations
 
@@ -18,23 +18,27 @@ def serve(
     model: Annotated[str | None, typer.Option(help="Your network, as module:function.")] = None,
     weights: Annotated[Path | None, typer.Option(help="A file of weights for it.")] = None,
     method: Annotated[
-        str, typer.Option(help="What a stream is: note, with +watch or +filter after it around it.")
+        str, typer.Option(help="Method of each stream: note, note+watch or note+filter.")
     ] = "note",
     store: Annotated[
-        Path | None, typer.Option(help="Folder in which streams outlive the process; without it they do not.")
+        Path | None,
+        typer.Option(help="Folder that keeps the streams when the process ends; without it they are lost."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(envvar="NOTE_TTA_TOKEN", help="What requests must show; needed beyond this machine."),
+        typer.Option(
+            envvar="NOTE_TTA_TOKEN",
+            help="Token that requests must send; required if other machines can reach the service.",
+        ),
     ] = None,
-    max_streams: Annotated[int, typer.Option(help="Streams in all.")] = 10_000,
+    max_streams: Annotated[int, typer.Option(help="Largest number of streams.")] = 10_000,
     max_resident: Annotated[
         int, typer.Option(help="Streams in memory; the others wait in the store.")
     ] = 1024,
     demo: Annotated[
-        bool, typer.Option("--demo", help="A hundred simulated cameras on a small network.")
+        bool, typer.Option("--demo", help="Show a hundred simulated cameras on a small network.")
     ] = False,
 ) -> None:
     """Serve a model to many streams, each of which adapts by itself.
@@ -48,7 +52,7 @@ def serve(
     NOTE_TTA_TOKEN=$(openssl rand -hex 16) note-tta serve --model my_package:make_model --host 0.0.0.0
     """
     if demo == (model is not None):
-        raise ValueError("name your network with --model module:function, or look at --demo")
+        raise ValueError("name your network with --model module:function, or use --demo")
 
     from ..serve import check_packages
 
@@ -70,7 +74,7 @@ def serve(
         network = _own_model(str(model), weights)
     fleet = Fleet(network, find_method(method), max_resident=max_resident, spill=store)
     where = f"[{host}]" if ":" in host else host
-    typer.echo(f"{len(fleet)} streams. The dashboard is at http://{where}:{port}/ (Ctrl-C ends it)")
+    typer.echo(f"{len(fleet)} streams. The dashboard is at http://{where}:{port}/ (stop with Ctrl-C)")
     server.serve(
         fleet,
         host=host,

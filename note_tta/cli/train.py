@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..names import DATASET_HOMES
-from ._options import DataRoot, Device, Width
+from ..names import DATASET_HOMES, check_known
+from ._options import DataRoot, Device, Width, find_device
 
 if TYPE_CHECKING:
     from torch import nn
@@ -79,7 +79,6 @@ def train(
     from ..files import file_digest
     from ..models import MODELS, architecture, build_model
     from ..train import train as run_training
-    from ._device import find_device
 
     if threads is not None:
         if threads < 1:
@@ -115,8 +114,7 @@ def train(
         network = _own_network(name, opened, norm, alpha, correction)
         norm = architecture(network)["norm"]
     else:
-        if name not in MODELS:
-            raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}, or module:function")
+        check_known("model", name, MODELS, hint=", or module:function")
         norm = norm or MODELS[name].norms[0]
         network = build_model(
             name,
@@ -134,13 +132,8 @@ def train(
     network.to(find_device(device))
     train_samples, test_samples = _domains(opened, samples)
     size = "" if width is None else f"-w{width}"
-    target = (
-        out
-        or resolve_root(data_root)
-        / "models"
-        / f"{dataset}-{name.replace(':', '.')}{size}-{norm}-seed{seed}.safetensors"
-    )
-    speaks = os.environ.get("RANK", "0") == "0"
+    file = f"{dataset}-{name.replace(':', '.')}{size}-{norm}-seed{seed}.safetensors"
+    target = out or resolve_root(data_root) / "models" / file
 
     def on_epoch(done: int, measured: dict[str, float]) -> None:
         line = f"epoch {done}/{recipe.epochs}: loss {measured['loss']:.4f}, error {measured['error']:.2f} %"
@@ -158,7 +151,7 @@ def train(
         restart=restart,
         on_epoch=on_epoch if verbose else None,
     )
-    if speaks:
+    if os.environ.get("RANK", "0") == "0":
         print(
             f"{target}: clean error {card['clean_error']:.2f} % on {card['test_samples']} samples, "
             f"{recipe.epochs} epochs in {card['seconds']:.0f} s"

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..names import DATASET_HOMES, load
+from ..names import DATASET_HOMES, check_known, load
 from . import _needs as _needs
 from .base import BadData, Dataset, Domain, MissingData
 from .recipe import Recipe
@@ -31,8 +31,7 @@ def find_dataset(name: str) -> DatasetRecord:
     Raises:
         ValueError: There is no such dataset. The message lists all names.
     """
-    if name not in DATASETS:
-        raise ValueError(f"unknown dataset {name!r}; known are: {', '.join(DATASETS)}")
+    check_known("dataset", name, DATASETS)
     return DATASETS[name]
 
 

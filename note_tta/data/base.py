@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..names import check_known
 from ..streams import Batches
 
 Origin = Literal["published", "regenerated", "embedded", "own"]
@@ -157,9 +158,7 @@ class Dataset:
         """Open one domain. Files are opened now; samples are read when they are needed."""
         if name == "source" and name not in self.openers:
             name = "train"
-        if name not in self.openers:
-            known = ", ".join(self.openers)
-            raise ValueError(f"{self.name} has no domain {name!r}; it has: {known}")
+        check_known("domain", name, self.openers, of=self.name)
         return self.openers[name]()
 
     def with_targets(self, change: Callable[[Domain], Domain]) -> Dataset:

@@ -8,9 +8,9 @@ Clean images: `cifar-10-batches-py/` or `cifar-100-python/` (fine labels). Corru
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,17 +38,18 @@ CIFAR100_CLASSES = tuple(_CIFAR100_NAMES.split())
 PUBLISHED = {"train": 50_000, "test": 10_000}
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Where one of the two sets has its files, and what it calls its labels."""
+class _Set(NamedTuple):
+    """One of the two sets: its files, what it calls its labels, and where it is published."""
 
     name: str
     clean: str
     corrupted: str
     classes: tuple[str, ...]
     train: tuple[str, ...]
-    test: tuple[str, ...]
+    test: str
     labels: str
+    clean_archive: tuple[str, str, str]
+    corrupted_archive: tuple[int, str]
 
     @property
     def corrupted_set(self) -> CorruptedSet:
@@ -64,30 +65,58 @@ class _Layout:
             read_clean=partial(read_clean, self.name),
         )
 
+    def record(self) -> DatasetRecord:
+        archive, size, md5 = self.clean_archive
+        number, corrupted_md5 = self.corrupted_archive
+        address = f"https://zenodo.org/records/{number}/files/{self.corrupted}.tar"
+        return DatasetRecord(
+            name=self.name,
+            title=f"{self.name.upper()}-C",
+            classes=len(self.classes),
+            targets=CORRUPTIONS,
+            stream="dirichlet",
+            network="resnet18",
+            recipe=Recipe(epochs=200, lr=0.1, batch_size=128, crop_padding=4, flip=True),
+            opens=partial(open_cifar, name=self.name),
+            checks=partial(_check, self.name),
+            options={
+                "severity": "corruptions of that severity, 1 to 5",
+                "imbalance": "the first class has this many times as many samples as the last",
+            },
+            prepares=self.corrupted_set.prepare,
+            table="cifar",
+            archives=(
+                Archive(
+                    f"https://www.cs.toronto.edu/~kriz/{archive}", f"{self.clean}/{self.test}", size, md5
+                ),
+                Archive(address, f"{self.corrupted}/labels.npy", "2.9 GB", corrupted_md5),
+            ),
+        )
 
-_LAYOUTS = {
-    layout.name: layout
-    for layout in (
-        _Layout(
-            "cifar10",
-            "cifar-10-batches-py",
-            "CIFAR-10-C",
-            CIFAR10_CLASSES,
-            train=tuple(f"data_batch_{i}" for i in range(1, 6)),
-            test=("test_batch",),
-            labels="labels",
-        ),
-        _Layout(
-            "cifar100",
-            "cifar-100-python",
-            "CIFAR-100-C",
-            CIFAR100_CLASSES,
-            train=("train",),
-            test=("test",),
-            labels="fine_labels",
-        ),
-    )
-}
+
+_CIFAR10 = _Set(
+    "cifar10",
+    "cifar-10-batches-py",
+    "CIFAR-10-C",
+    CIFAR10_CLASSES,
+    train=tuple(f"data_batch_{i}" for i in range(1, 6)),
+    test="test_batch",
+    labels="labels",
+    clean_archive=("cifar-10-python.tar.gz", "163 MB", "c58f30108f718f92721af3b95e74349a"),
+    corrupted_archive=(2535967, "56bf5dcef84df0e2308c6dcbcbbd8499"),
+)
+_CIFAR100 = _Set(
+    "cifar100",
+    "cifar-100-python",
+    "CIFAR-100-C",
+    CIFAR100_CLASSES,
+    train=("train",),
+    test="test",
+    labels="fine_labels",
+    clean_archive=("cifar-100-python.tar.gz", "161 MB", "eb9058c3a382ffc7106e4002c42a8d85"),
+    corrupted_archive=(3555552, "11f0ed0f1191edbf9fa23466ae6021d3"),
+)
+_SETS = {"cifar10": _CIFAR10, "cifar100": _CIFAR100}
 
 
 def open_cifar(root: Path, name: str, *, severity: int = 5, imbalance: float = 1) -> Dataset:
@@ -96,92 +125,46 @@ def open_cifar(root: Path, name: str, *, severity: int = 5, imbalance: float = 1
     Beside the targets, the four validation corruptions and `night` can be opened where they were prepared.
     """
     check_severity(severity)
-    layout = _LAYOUTS[name]
-    corrupted = layout.corrupted_set
-    places = [root / layout.clean, *corrupted.folders(root)]
+    chosen = _SETS[name]
+    corrupted = chosen.corrupted_set
+    places = [root / chosen.clean, *corrupted.folders(root)]
     if not any(place.is_dir() for place in places):
         raise MissingData(f"{name} data", places, f"note-tta data download {name}")
     corruptions = (*CORRUPTIONS, *VALIDATION_CORRUPTIONS, *OWN_CORRUPTIONS)
     openers = corrupted.openers(root, corruptions, severity)
     record = CIFAR10 if name == "cifar10" else CIFAR100
     dataset = record.dataset(
-        classes=layout.classes, input_shape=(3, 32, 32), openers=openers, validation=VALIDATION_CORRUPTIONS
+        classes=chosen.classes, input_shape=(3, 32, 32), openers=openers, validation=VALIDATION_CORRUPTIONS
     )
     return thin_out(dataset, imbalance)
 
 
 def read_clean(name: str, root: Path, split: str) -> tuple[npt.NDArray[np.uint8], IntArray]:
     """The clean images of a split, uint8 `[N, 32, 32, 3]`, and their labels."""
-    layout = _LAYOUTS[name]
-    files = [root / layout.clean / batch for batch in (layout.train if split == "train" else layout.test)]
+    chosen = _SETS[name]
+    files = [root / chosen.clean / batch for batch in (chosen.train if split == "train" else (chosen.test,))]
     absent = [file for file in files if not file.is_file()]
     if absent:
         raise MissingData(f"{name} {split} images", absent, f"note-tta data download {name}")
-    images, labels = zip(*(_read_batch(file, layout) for file in files), strict=True)
+    images, labels = zip(*(_read_batch(file, chosen) for file in files), strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
 
-def _read_batch(file: Path, layout: _Layout) -> tuple[npt.NDArray[np.uint8], IntArray]:
+def _read_batch(file: Path, chosen: _Set) -> tuple[npt.NDArray[np.uint8], IntArray]:
     content = read_pickled_dict(file)
-    data, labels = content.get("data"), content.get(layout.labels)
+    data, labels = content.get("data"), content.get(chosen.labels)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
         raise BadData(file, "'data' must be a uint8 array of shape [N, 3072]")
     if not isinstance(labels, list) or not all(isinstance(n, int) and abs(n) < 2**31 for n in labels):
-        raise BadData(file, f"{layout.labels!r} must be a list of integers")
+        raise BadData(file, f"{chosen.labels!r} must be a list of integers")
     if len(labels) != len(data):
         raise BadData(file, f"{len(data)} images but {len(labels)} labels")
     images = data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(images), check_labels(np.array(labels), len(layout.classes), file)
+    return np.ascontiguousarray(images), check_labels(np.array(labels), len(chosen.classes), file)
 
 
 def _check(name: str, root: Path) -> Iterator[Check]:
-    return _LAYOUTS[name].corrupted_set.checks(root, open_cifar(root, name), PUBLISHED)
+    return _SETS[name].corrupted_set.checks(root, open_cifar(root, name), PUBLISHED)
 
 
-def _record(
-    name: str, title: str, clean: str, md5: str, size: str, number: int, corrupted_md5: str
-) -> DatasetRecord:
-    layout = _LAYOUTS[name]
-    test, folder = f"{layout.clean}/{layout.test[0]}", layout.corrupted
-    address = f"https://zenodo.org/records/{number}/files/{folder}.tar"
-    return DatasetRecord(
-        name=name,
-        title=title,
-        classes=len(layout.classes),
-        targets=CORRUPTIONS,
-        stream="dirichlet",
-        network="resnet18",
-        recipe=Recipe(epochs=200, lr=0.1, batch_size=128, crop_padding=4, flip=True),
-        opens=partial(open_cifar, name=name),
-        checks=partial(_check, name),
-        options={
-            "severity": "corruptions of that severity, 1 to 5",
-            "imbalance": "the first class has this many times as many samples as the last",
-        },
-        prepares=layout.corrupted_set.prepare,
-        table="cifar",
-        archives=(
-            Archive(f"https://www.cs.toronto.edu/~kriz/{clean}.tar.gz", test, size, md5),
-            Archive(address, f"{folder}/labels.npy", "2.9 GB", corrupted_md5),
-        ),
-    )
-
-
-CIFAR10 = _record(
-    "cifar10",
-    "CIFAR10-C",
-    "cifar-10-python",
-    "c58f30108f718f92721af3b95e74349a",
-    "163 MB",
-    2535967,
-    "56bf5dcef84df0e2308c6dcbcbbd8499",
-)
-CIFAR100 = _record(
-    "cifar100",
-    "CIFAR100-C",
-    "cifar-100-python",
-    "eb9058c3a382ffc7106e4002c42a8d85",
-    "161 MB",
-    3555552,
-    "11f0ed0f1191edbf9fa23466ae6021d3",
-)
+CIFAR10, CIFAR100 = _CIFAR10.record(), _CIFAR100.record()

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..files import only_one, replacing
+from ..names import check_known
 from .base import (
     BadData,
     Dataset,
@@ -175,11 +176,10 @@ def wanted_parts(
     dataset: str, table: Table, usual: tuple[str, ...], wanted: Wanted
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The corruptions and severities to make; unknown ones are refused."""
-    known, severities = TABLES[table], wanted.severities
+    severities = wanted.severities
     chosen = usual if wanted.corruptions is None else wanted.corruptions
-    unknown = [corruption for corruption in chosen if corruption not in known]
-    if unknown:
-        raise ValueError(f"unknown corruption {unknown[0]!r} for {dataset}; known are: {', '.join(known)}")
+    for corruption in chosen:
+        check_known("corruption", corruption, TABLES[table], of=dataset)
     if table != "mnist":
         return chosen, tuple(sorted({check_severity(s) for s in severities or SEVERITIES}))
     if severities is not None and set(severities) != {1}:
@@ -211,24 +211,19 @@ class _Maker:
         missing = [s for s in severities if not self.manifest.has(corruption, s) or not file.is_file()]
         if not missing:
             return
-        kept = [int(s) for s in self.manifest.parts(corruption)] if file.is_file() else []
-        kept = [s for s in kept if s not in missing]
-        blocks = len(self.set.severities)
+        kept = self.manifest.parts(corruption) if file.is_file() else {}
+        digests = {level: digest for level, digest in kept.items() if int(level) not in missing}
+        blocks, total = len(self.set.severities), len(self.images)
         with replacing(labels_file) as temporary, temporary.open("wb") as stream:
             np.save(stream, np.tile(self.labels, blocks).astype(np.uint8))
-        digests = {str(s): self.manifest.done[corruption][str(s)] for s in kept}
         with replacing(file) as temporary, temporary.open("wb+") as stream:
-            total = len(self.images)
-            start, size = self._allocate(stream, blocks), self.images[0].size * total
-            if kept:
-                old = load_array(file, dtype="uint8")
-                for severity in kept:
-                    stream.seek(start + (severity - 1) * size)
-                    stream.write(old[(severity - 1) * total : severity * total].tobytes())
+            start = self._allocate(stream, blocks)
+            for level in map(int, list(digests)):
+                stream.seek(start + (level - 1) * self.images.nbytes)
+                stream.write(load_array(file, dtype="uint8")[(level - 1) * total : level * total].tobytes())
             for severity in missing:
-                digests[str(severity)] = self._fill(
-                    stream, start + (severity - 1) * size, corruption, severity
-                )
+                stream.seek(start + (severity - 1) * self.images.nbytes)
+                digests[str(severity)] = self._fill(stream, corruption, severity)
         self.manifest.done[corruption] = dict(sorted(digests.items()))
         self.manifest.parameters[corruption] = {
             level: self.manifest.wanted(corruption, int(level)) for level in digests
@@ -240,25 +235,23 @@ class _Maker:
         shape = (blocks * len(self.images), *self.images.shape[1:])
         np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
         start = stream.tell()
-        stream.truncate(start + int(np.prod(shape)))
+        stream.truncate(start + blocks * self.images.nbytes)
         return start
 
-    def _fill(self, stream: BinaryIO, offset: int, corruption: str, severity: int) -> str:
+    def _fill(self, stream: BinaryIO, corruption: str, severity: int) -> str:
         """Write one severity block and return the SHA-256 of its bytes."""
         textures = self.textures if corruption == "frost" else None
         work = partial(
             _corrupt, corruption, severity, table=self.set.table, seed=self.seed, textures=textures
         )
-        total = len(self.images)
-        firsts = range(0, total, CHUNK)
+        firsts = range(0, len(self.images), CHUNK)
         what = corruption if self.set.table == "mnist" else f"{corruption} {severity}"
         digest = hashlib.sha256()
-        stream.seek(offset)
         changed = self.run(work, (self.images[first : first + CHUNK] for first in firsts), firsts)
         for first, images in zip(firsts, changed, strict=True):
             stream.write(images.tobytes())
             digest.update(images)
-            self.progress(what, first + len(images), total)
+            self.progress(what, first + len(images), len(self.images))
         return digest.hexdigest()
 
 

@@ -30,11 +30,8 @@ Images = npt.NDArray[np.float32]
 def open_digits(_root: Path | None = None, *, seed: int = 0) -> Dataset:
     """Open the embedded digits; `seed` draws the split, the poses and the corruptions."""
     poses = cache(partial(_posed_digits, seed))
-    openers: dict[str, Callable[[], Domain]] = {
-        split: partial(_domain, poses, split, None, seed) for split in ("train", "test")
-    }
-    for target in TARGETS:
-        openers[target] = partial(_domain, poses, "test", target, seed)
+    openers = {split: partial(_domain, poses, split, None, seed) for split in ("train", "test")}
+    openers |= {target: partial(_domain, poses, "test", target, seed) for target in TARGETS}
     classes = tuple(str(digit) for digit in range(10))
     return DIGITS.dataset(classes=classes, input_shape=(1, SIZE, SIZE), openers=openers)
 

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from .checks import Check, count
 from .corrupted import wanted_parts
 from .corruptions.engine import ENGINE_VERSION, corrupt
 from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, check_severity
-from .corruptions.textures import Texture, frost_textures
+from .corruptions.textures import frost_textures
 from .manifest import Manifest
 from .pictures import read_picture_file
 from .pool import pool
@@ -47,13 +48,17 @@ def open_imagenet(root: Path, *, severity: int = 5) -> Dataset:
     classes = _classes(root, severity)
     if not classes:
         raise MissingData("imagenet data", places, _HOW)
-    openers: dict[str, Callable[[], Domain]] = {
+    openers = {
         "train": partial(_clean_domain, root, "train", classes),
         "test": partial(_clean_domain, root, "val", classes),
     }
     for corruption in (*CORRUPTIONS, *OWN_CORRUPTIONS):
         openers[corruption] = partial(_corrupted_domain, root, corruption, severity, classes)
     return IMAGENET.dataset(classes=classes, input_shape=(3, SIDE, SIDE), openers=openers)
+
+
+def _clean_folders(root: Path) -> list[Path]:
+    return [root / "imagenet", root / "ImageNet", root / "ILSVRC2012"]
 
 
 def _corrupted_folders(root: Path) -> tuple[Path, Path]:
@@ -132,10 +137,6 @@ def _digest(pictures: list[tuple[Path, int]]) -> str:
     return f"names:{digest.hexdigest()[:16]}"
 
 
-def _clean_folders(root: Path) -> list[Path]:
-    return [root / "imagenet", root / "ImageNet", root / "ILSVRC2012"]
-
-
 def _classes(root: Path, severity: int) -> tuple[str, ...]:
     """Class names from the first folder that has them: the clean splits, then any corruption."""
     candidates = [folder / split for folder in _clean_folders(root) for split in ("val", "train")]
@@ -208,7 +209,8 @@ def _prepare(root: Path, wanted: Wanted) -> Path:
                 manifest.done.get(corruption, {}).pop(str(severity), None)
                 manifest.write()
                 ice = textures if corruption == "frost" else None
-                work = partial(_work, clean, place, corruption, severity, wanted.seed, ice)
+                settings = {"name": corruption, "severity": severity, "seed": wanted.seed, "textures": ice}
+                work = partial(_work, clean, place, settings)
                 firsts = range(0, len(pictures), _GROUP)
                 groups = (pictures[first : first + _GROUP] for first in firsts)
                 for first, made in zip(firsts, run(work, groups, firsts), strict=True):
@@ -218,24 +220,12 @@ def _prepare(root: Path, wanted: Wanted) -> Path:
     return folder
 
 
-def _work(
-    clean: Path,
-    place: Path,
-    corruption: str,
-    severity: int,
-    seed: int,
-    textures: Sequence[Texture] | None,
-    files: Sequence[Path],
-    first: int,
-) -> int:
+def _work(clean: Path, place: Path, settings: dict[str, Any], files: Sequence[Path], first: int) -> int:
     for number, file in enumerate(files, start=first):
         target = (place / file.relative_to(clean)).with_suffix(".JPEG")
         if target.exists():
             continue
-        image = read_picture(file)[None]
-        changed = corrupt(
-            image, corruption, severity, table="imagenet", seed=seed, first_block=number, textures=textures
-        )
+        changed = corrupt(read_picture(file)[None], table="imagenet", first_block=number, **settings)
         with replacing(target) as temporary:
             Image.fromarray(changed[0]).save(temporary, "JPEG", quality=_QUALITY, optimize=True)
     return len(files)

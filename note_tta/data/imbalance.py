@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from .base import Dataset, Domain, IntArray, content_digest
 
-__all__ = ["thin_out"]
-
 
 def thin_out(dataset: Dataset, imbalance: float) -> Dataset:
     """The dataset with fewer samples from class to class in its targets; the source does not change.

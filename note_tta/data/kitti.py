@@ -53,9 +53,7 @@ def open_kitti(root: Path, *, rate: float = RATE) -> Dataset:
     base = root / "kitti"
     if not base.is_dir():
         raise MissingData("kitti data", [base], "note-tta data download kitti")
-    openers: dict[str, Callable[[], Domain]] = {
-        name: partial(_source_domain, base, name) for name in ("train", "test", "source")
-    }
+    openers = {name: partial(_source_domain, base, name) for name in ("train", "test", "source")}
     openers["tracking"] = partial(_tracking_domain, base, "tracking", None)
     openers[target] = partial(_tracking_domain, base, target, rate)
     return KITTI.dataset(classes=CLASSES, input_shape=(3, SIDE, SIDE), targets=(target,), openers=openers)
@@ -95,27 +93,17 @@ def read_frame(file: Path) -> Picture:
     return np.asarray(read_picture_file(file))
 
 
-def rendered_file(base: Path, file: Path) -> Path:
-    """Where the rendered tree would hold this tracking frame."""
-    return base / "tracking_rain" / file.relative_to(base / "tracking")
-
-
-def regenerated_folder(base: Path, rate: float = RATE) -> Path:
-    """Where `note-tta data prepare kitti` keeps the frames it rendered."""
-    return base / f"tracking_rain_{rate:g}-regenerated"
-
-
-def regenerated_file(base: Path, file: Path, rate: float = RATE) -> Path:
-    """Where the frames rendered once and for all hold this tracking frame."""
-    return regenerated_folder(base, rate) / file.relative_to(base / "tracking")
+def rain_folders(base: Path, rate: float = RATE) -> tuple[Path, Path]:
+    """The user's rendered tree, and where `note-tta data prepare kitti` keeps the frames that it renders."""
+    return base / "tracking_rain", base / f"tracking_rain_{rate:g}-regenerated"
 
 
 def rainy_frame(base: Path, file: Path, rate: float = RATE) -> Picture:
     """The frame in rain: from a rendered tree that has the file, else rendered now, always the same."""
-    rendered = [rendered_file(base, file)] if rate == RATE else []
-    for candidate in (*rendered, regenerated_file(base, file, rate)):
-        if candidate.is_file():
-            return read_frame(candidate)
+    inside = file.relative_to(base / "tracking")
+    for folder in rain_folders(base, rate)[0 if rate == RATE else 1 :]:
+        if (folder / inside).is_file():
+            return read_frame(folder / inside)
     image = read_frame(file)
     depth_file = base / "tracking" / "training" / "depth_02" / file.parent.name / file.name
     depth = _read_depth(depth_file, image.shape[:2]) if depth_file.is_file() else None
@@ -208,7 +196,8 @@ def _tracking_domain(base: Path, name: str, rate: float | None) -> Domain:
     frames = tracking_frames(base)
     if rate is None:
         return _frames_domain(name, frames, read_frame, "published")
-    rendered = rate == RATE and all(rendered_file(base, frame.picture).is_file() for frame in frames)
+    places = [rain_folders(base)[0] / frame.picture.relative_to(base / "tracking") for frame in frames]
+    rendered = rate == RATE and all(place.is_file() for place in places)
     read = partial(rainy_frame, base, rate=rate)
     return _frames_domain(name, frames, read, "published" if rendered else "regenerated", f"rain {rate}\n")
 
@@ -228,7 +217,7 @@ def _prepare(root: Path, wanted: Wanted) -> Path:
         raise ValueError("kitti is rendered in rain of 200 mm/hr; leave --corruption and --severity out")
     base = root / "kitti"
     frames = [frame.picture for frame in tracking_frames(base)]
-    folder = regenerated_folder(base)
+    folder = rain_folders(base)[1]
     with pool(wanted.workers) as run, only_one(folder):
         for done, _ in enumerate(run(partial(_render, base), frames), start=1):
             wanted.progress("rain", done, len(frames))
@@ -236,7 +225,7 @@ def _prepare(root: Path, wanted: Wanted) -> Path:
 
 
 def _render(base: Path, file: Path) -> None:
-    target = regenerated_file(base, file)
+    target = rain_folders(base)[1] / file.relative_to(base / "tracking")
     if not target.exists():
         with replacing(target) as temporary:
             Image.fromarray(rainy_frame(base, file)).save(temporary, "PNG")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..files import replacing
+from ..names import check_known
 from . import find_dataset, kitti, open_dataset
 from .base import Dataset, Domain, MissingData
 from .corruptions import corrupt, frost_textures
@@ -131,9 +132,7 @@ def _sensors(dataset: Dataset) -> Any:
 def _streams(dataset: Dataset, stream: str) -> Any:
     from .. import streams
 
-    orders = ("iid", "dirichlet", "sorted", "chronological")
-    if stream not in orders:
-        raise ValueError(f"stream must be one of {', '.join(orders)}, got {stream!r}")
+    check_known("stream", stream, ("iid", "dirichlet", "sorted", "chronological"))
     domain = dataset.domain(dataset.targets[0])
     rows = [stream] if stream == "iid" else [stream, "iid"]
     figure, axes = _figure(len(rows), 1, 10, 1.1 * len(rows) + 0.8)

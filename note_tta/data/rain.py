@@ -65,7 +65,7 @@ def render_rain(
     Args:
         image: uint8 `[H, W, 3]`.
         rate: rainfall in mm/hr; 0 leaves the image as it is.
-        depth: metres `[H, W]`; a flat road before the camera where None.
+        depth: metres `[H, W]`; None is a flat road in front of the camera.
         seed: of the drops.
         focal: focal length of the camera in pixels.
 

@@ -54,12 +54,10 @@ class Recipe:
             raise ValueError(f"momentum must be at least 0 and under 1, got {self.momentum}")
         if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
             raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
-        if self.optimizer not in ("sgd", "adam"):
-            raise ValueError(f"optimizer must be 'sgd' or 'adam', got {self.optimizer!r}")
-        if self.schedule not in ("cosine", "constant"):
-            raise ValueError(f"schedule must be 'cosine' or 'constant', got {self.schedule!r}")
-        if self.crop_fill not in ("reflect", "black"):
-            raise ValueError(f"crop_fill must be 'reflect' or 'black', got {self.crop_fill!r}")
+        choices = {"optimizer": ("sgd", "adam"), "schedule": ("cosine", "constant")}
+        for name, (one, other) in {**choices, "crop_fill": ("reflect", "black")}.items():
+            if getattr(self, name) not in (one, other):
+                raise ValueError(f"{name} must be {one!r} or {other!r}, got {getattr(self, name)!r}")
 
     def lr_at(self, step: int, steps: int) -> float:
         """Return the learning rate of a step, counted from 0, in a run of `steps` steps."""

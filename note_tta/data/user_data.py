@@ -16,8 +16,6 @@ from .archives import ALLOWANCE, EXPANSION
 from .base import BadData, Dataset, Domain, IntArray, check_labels, content_digest
 from .pictures import read_picture_file
 
-__all__ = ["DOMAIN", "open_own"]
-
 DOMAIN = "all"
 """The one domain of the user's own data."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..names import DATASET_HOMES, METHOD_HOMES
+from ..names import DATASET_HOMES, METHOD_HOMES, check_known
 from .experiment import Experiment, Kind, Point
 from .variants import (
     ABLATION_ROWS,
@@ -10,11 +10,10 @@ from .variants import (
     FILTER_ROWS,
     FORMS_OF_NOTE,
     METHOD_ROWS,
+    OPTION_ROWS,
     PROTOCOL_ROWS,
     RECURRING_ROWS,
 )
-
-__all__ = ["EXPERIMENTS", "find"]
 
 _BOTH = (Point(), Point("iid"))
 _WITH_NOTE_IID = (*METHOD_ROWS, "note_iid")
@@ -91,9 +90,16 @@ _ALL = (
         "table-filter",
         "Beyond the paper: correlation as evidence",
         "table",
-        ("cifar10", "cifar100", "imagenet", "mnist", *_REAL, "hapt"),
+        ("cifar10", "cifar100", "imagenet", "mnist", *_REAL, "hapt", "digits"),
         FILTER_ROWS,
         _BOTH,
+    ),
+    Experiment(
+        "table-options",
+        "NOTE's options: later updates, smaller updates, a warm start",
+        "table",
+        (*_CIFAR, "mnist"),
+        OPTION_ROWS,
     ),
     _protocol("table-ptta", "Practical protocol (PTTA): all domains in one correlated stream", "ptta"),
     _protocol("table-continual", "Continual protocol: all domains in one stream, each shuffled", "continual"),
@@ -148,6 +154,5 @@ def find(experiment_id: str) -> Experiment:
     Raises:
         ValueError: There is none. The message lists all ids.
     """
-    if experiment_id not in EXPERIMENTS:
-        raise ValueError(f"unknown experiment {experiment_id!r}; known are {', '.join(EXPERIMENTS)}")
+    check_known("experiment", experiment_id, EXPERIMENTS)
     return EXPERIMENTS[experiment_id]

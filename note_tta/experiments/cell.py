@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, replace
 from typing import Any
 
-__all__ = ["NORMS", "ORDERS", "PROTOCOLS", "Cell", "Job", "Options", "Stream", "job_from_config", "options"]
+from ..names import check_known
 
 NORMS = ("bn", "iabn", "in", "gn", "ln", "iabn*")
 ORDERS = ("dirichlet", "iid", "sorted", "chronological")
@@ -70,8 +70,7 @@ class Stream:
     visits: int = 1
 
     def __post_init__(self) -> None:
-        if self.order not in ORDERS + PROTOCOLS:
-            raise ValueError(f"unknown stream {self.order!r}; known are {', '.join(ORDERS + PROTOCOLS)}")
+        check_known("stream", self.order, ORDERS + PROTOCOLS)
         if (self.delta is not None) != (self.order == "dirichlet"):
             raise ValueError(
                 f"delta belongs to a dirichlet stream, got delta {self.delta} for a {self.order} one"
@@ -130,8 +129,7 @@ class Cell:
     norm_options: Options = ()
 
     def __post_init__(self) -> None:
-        if self.norm not in NORMS:
-            raise ValueError(f"unknown norm {self.norm!r}; known are {', '.join(NORMS)}")
+        check_known("norm", self.norm, NORMS)
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
 

@@ -9,8 +9,6 @@ from typing import Any, Literal
 from .cell import PROTOCOLS, Cell, Job, Stream, options
 from .variants import DATASET_OPTIONS, VARIANTS
 
-__all__ = ["DELTA", "Experiment", "Point", "protocol_domain", "stream_at", "template_for"]
-
 Kind = Literal[
     "table",
     "domains",

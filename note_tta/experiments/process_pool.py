@@ -21,8 +21,6 @@ from .store import Record
 if TYPE_CHECKING:
     from .worker import Settings
 
-__all__ = ["ProcessPool", "available_cores"]
-
 
 def available_cores() -> int:
     """The number of cores that this process may use."""
@@ -119,19 +117,9 @@ def _serve(pipe: Connection, settings: Settings, parent: int) -> None:
     from .worker import Worker
 
     worker = Worker(settings)
-    while True:
-        try:
-            cell = pipe.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            outcome: Record | Failure = worker.run(cell)
-        except Exception as error:
-            outcome = Failure(f"{type(error).__name__}: {error}")
-        try:
-            pipe.send(outcome)
-        except OSError:
-            return
+    with suppress(EOFError, OSError):  # the pipe is closed
+        while True:
+            pipe.send(worker.attempt(pipe.recv()))
 
 
 def _end_with(parent: int) -> None:

@@ -11,8 +11,6 @@ from .schedule import Failure, Lost
 from .store import Record
 from .worker import Settings, Worker
 
-__all__ = ["LOCAL", "RayPool"]
-
 LOCAL = "local"
 """The address that starts a cluster on this machine."""
 
@@ -55,7 +53,7 @@ class RayPool:
         """Give a free lane a cell; its actor starts with the first one."""
         if lane not in self._actors:
             self._actors[lane] = self._actor.remote(self._settings)
-        self._running[self._actors[lane].run.remote(cell)] = lane
+        self._running[self._actors[lane].attempt.remote(cell)] = lane
 
     def wait(self) -> tuple[int, Record | Failure | Lost]:
         """Wait for a lane to become free; returns it with its outcome."""
@@ -77,19 +75,9 @@ class RayPool:
             self._ray.shutdown()
 
 
-class _Actor:
+class _Actor(Worker):
     """A worker as a Ray actor."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._worker = Worker(settings)
 
     def process(self) -> int:
         """The id of this actor's process."""
         return os.getpid()
-
-    def run(self, cell: Job) -> Record | Failure:
-        """Run a cell. An error is returned, so that an error raised by Ray means a dead actor."""
-        try:
-            return self._worker.run(cell)
-        except Exception as error:
-            return Failure(f"{type(error).__name__}: {error}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..checkpoint import weights_fingerprint
 from ..data import DATASETS, MissingData, open_dataset
+from ..names import check_known
 from .cell import Cell, Job, options
 from .experiment import Experiment
 from .process_pool import ProcessPool, available_cores
@@ -15,8 +16,6 @@ from .schedule import Backend, Tally, schedule
 from .source_models import find_checkpoint
 from .store import Store
 from .worker import Settings
-
-__all__ = ["Plan", "make_backend", "plan", "run_cells"]
 
 
 @dataclass(frozen=True)
@@ -60,16 +59,15 @@ def plan(
         ValueError: A dataset, domain or row is not part of the experiment.
         MissingData: A dataset that was named is not in the data root, or none is.
     """
-    for name in datasets:
-        if name not in experiment.datasets:
-            raise ValueError(f"{experiment.id} is about {', '.join(experiment.datasets)}, not {name}")
     known = (*experiment.rows, *experiment.more)
-    for name in rows:
-        if name not in known:
-            raise ValueError(f"{experiment.id} has no row {name!r}; it has {', '.join(known)}")
-    for name in streams:
-        if name not in ("correlated", "iid"):
-            raise ValueError(f"unknown stream {name!r}; a table has correlated and iid ones")
+    chosen = {
+        "dataset": (datasets, experiment.datasets),
+        "row": (rows, known),
+        "stream": (streams, ("correlated", "iid")),
+    }
+    for what, (names, choices) in chosen.items():
+        for name in names:
+            check_known(what, name, choices, of=experiment.id)
     cells: list[Job] = []
     missing: list[str] = []
     for name in datasets or experiment.datasets:
@@ -86,8 +84,10 @@ def plan(
             "samples": samples,
             "data_options": options(data_options),
         }
-        chosen = _chosen(name, targets, domains, experiment)
-        cells += experiment.cells(name, chosen, seeds, rows or known, streams or None, **fixed)
+        for domain in domains:
+            check_known("domain", domain, targets, of=name)
+        wanted = [target for target in targets if target in domains or not domains]
+        cells += experiment.cells(name, wanted, seeds, rows or known, streams or None, **fixed)
     if not cells:
         raise FileNotFoundError(missing[0] if missing else f"{experiment.id}: nothing to run")
     return Plan(list(dict.fromkeys(cells)), missing)
@@ -144,19 +144,6 @@ def make_backend(settings: Settings, workers: int | None = None, ray: str | None
     from .ray_pool import LOCAL, RayPool
 
     return RayPool(workers or (available_cores() if ray == LOCAL else None), settings, ray)
-
-
-def _chosen(
-    dataset: str, targets: Sequence[str], domains: Sequence[str], experiment: Experiment
-) -> Sequence[str]:
-    if not domains:
-        return targets
-    for name in domains:
-        if name not in targets:
-            raise ValueError(
-                f"{dataset} has no domain {name!r} for {experiment.id}; it has {', '.join(targets)}"
-            )
-    return [name for name in targets if name in domains]
 
 
 def _neighbourhood(job: Job) -> Any:

@@ -10,8 +10,6 @@ from typing import Protocol
 from .cell import Job
 from .store import Record
 
-__all__ = ["Backend", "Failure", "Lost", "Tally", "schedule"]
-
 TRIES = 3
 """How often a cell is tried before it counts as failed."""
 

@@ -10,12 +10,11 @@ from torch import nn
 
 from ..checkpoint import load_checkpoint, load_weights, weights_fingerprint
 from ..data import Dataset, Domain
-from ..models import MODELS, build_model
+from ..models import MODELS, build_model, iabn_settings
 from ..models.user_model import count_classes, make_model
-from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
+from ..names import check_known
+from ..nn import convert_iabn
 from .cell import Cell
-
-__all__ = ["SourceModels", "check_fit", "find_checkpoint"]
 
 _KEPT = 4
 
@@ -47,7 +46,7 @@ class SourceModels:
             model, origin = _load(cell, norm, dataset, self._folder)
             self._loaded[key] = model.to(self._device).eval(), origin
         model, origin = self._loaded[key]
-        settings = _iabn_settings(model)
+        settings = iabn_settings(model)
         if cell.norm in ("iabn", "in") and not settings:
             raise ValueError(f"{cell.model} has no IABN layers: --norm 'iabn*' converts its BatchNorm layers")
         if cell.norm == "bn" and settings:
@@ -107,10 +106,7 @@ def _load(cell: Cell, norm: str, dataset: Dataset, folder: Path) -> tuple[nn.Mod
             return model, {"name": cell.model, "fingerprint": weights_fingerprint(model)}
         path = Path(cell.checkpoint)
         return load_weights(model, path), _origin(path, {})
-    if cell.model not in MODELS:
-        raise ValueError(
-            f"unknown model {cell.model!r}; known are {', '.join(MODELS)}, or your own module:function"
-        )
+    check_known("model", cell.model, MODELS, hint=", or your own module:function")
     path = find_checkpoint(cell, folder)
     if cell.checkpoint and not path.with_suffix(".json").is_file():
         model = build_model(cell.model, classes, norm=norm, width=cell.width, in_channels=channels)
@@ -123,11 +119,6 @@ def _load(cell: Cell, norm: str, dataset: Dataset, folder: Path) -> tuple[nn.Mod
             f"but {wanted[0]} of width {wanted[1]} with {wanted[2]} is asked for"
         )
     return model, _origin(path, card)
-
-
-def _iabn_settings(model: nn.Module) -> dict[str, Any]:
-    layer = next((m for m in model.modules() if isinstance(m, IABN1d | IABN2d | IABN3d)), None)
-    return {} if layer is None else {"alpha": layer.alpha, "correction": layer.correction}
 
 
 def _origin(path: Path, card: dict[str, Any]) -> dict[str, Any]:

@@ -26,8 +26,6 @@ from typing import Any
 from ..files import append_line
 from .cell import Cell, Job, Stream, job_from_config
 
-__all__ = ["SCHEMA", "Record", "Store", "count_wrong", "cumulative_error", "thinned"]
-
 SCHEMA = 2
 """The version of the result files that this version of the package writes and reads."""
 

@@ -9,20 +9,6 @@ from typing import Any
 from ..names import METHOD_HOMES
 from .cell import options
 
-__all__ = [
-    "ABLATION_ROWS",
-    "AS_ABLATION",
-    "BASELINES",
-    "DATASET_OPTIONS",
-    "FILTER_ROWS",
-    "FORMS_OF_NOTE",
-    "METHOD_ROWS",
-    "PROTOCOL_ROWS",
-    "RECURRING_ROWS",
-    "VARIANTS",
-    "Variant",
-]
-
 
 @dataclass(frozen=True)
 class Variant:
@@ -68,6 +54,9 @@ VARIANTS = {name: Variant(name) for name in METHOD_HOMES} | {
     "source+filter": Variant("source+filter", "Source + filter (ours)"),
     "note+filter": Variant("note+filter", "NOTE + filter (ours)"),
     "adapt": Variant("adapt"),
+    "note_delay": Variant("note", "NOTE, delay=64 (ours)", method_options=options(delay=64)),
+    "note_learn_from": Variant("note", "NOTE, learn_from=16 (ours)", method_options=options(learn_from=16)),
+    "note_warm_start": Variant("note", "NOTE, warm_start=10 (ours)", method_options=options(warm_start=10)),
 }
 """Every row of every table by name: the methods, the paper's ablations, and our compositions."""
 
@@ -76,6 +65,7 @@ METHOD_ROWS = (*BASELINES, "note")
 ABLATION_ROWS = ("source", "iabn", "pbrs", "iabn_rs", "note", "in_pbrs")
 
 FILTER_ROWS = ("source", "source+filter", "lame", "note", "note+filter", "adapt")
+OPTION_ROWS = ("note", "note_delay", "note_learn_from", "note_warm_start")
 _SINCE = tuple(name for name in METHOD_HOMES if name not in (*METHOD_ROWS, "note_iid"))
 PROTOCOL_ROWS = (*BASELINES, *_SINCE, "note", "iabn_star_pbrs", "pbrs", "source+filter", "note+filter")
 RECURRING_ROWS = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,10 +23,9 @@ from ..methods.states import keywords as keywords_of
 from ..provenance import provenance
 from ..recommended import Adapted
 from .cell import PROTOCOLS, Cell, Job, Options, Stream
+from .schedule import Failure
 from .source_models import SourceModels, check_fit
 from .store import Record, count_wrong, thinned
-
-__all__ = ["Settings", "Worker", "build_method", "draw_stream"]
 
 
 @dataclass(frozen=True)
@@ -126,6 +124,13 @@ class Worker:
         origin["wall_seconds"] = round(time.perf_counter() - started, 2)
         return Record(job, result, {**self._provenance, **origin})
 
+    def attempt(self, job: Job) -> Record | Failure:
+        """Run a job. An error is returned, so that only a dead worker raises one."""
+        try:
+            return self.run(job)
+        except Exception as error:
+            return Failure(f"{type(error).__name__}: {error}")
+
     def _open(self, stream: Stream, dataset: Dataset) -> dict[str, Domain]:
         key = (stream.dataset, stream.data_options, stream.domain)
         if self._domains[0] != key:
@@ -188,18 +193,13 @@ def build_method(cell: Cell, model: nn.Module, dataset: Dataset | None = None) -
     if "generator" in keywords_of(inner):
         keywords["generator"] = _generator(cell.stream, "method")
     if facts.needs_source and dataset is not None:
-        keywords["source"] = _inputs(dataset.domain("test"))
+        keywords["source"] = (x for x, _ in dataset.domain("test").batches())
     try:
         return make(model, **keywords)
     except TypeError as error:
         raise ValueError(
             f"{cell.method} does not take these options: {', '.join(keywords)} ({error})"
         ) from error
-
-
-def _inputs(domain: Domain) -> Iterator[Tensor]:
-    for x, _ in domain.batches():
-        yield x
 
 
 def _memory(kind: Any, capacity: Any, stream: Stream) -> Memory:

@@ -283,15 +283,17 @@ class Fleet:
 
     def _receive(self, chunk: Chunk, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
         """Let each stream of a chunk count, store and learn; write those that are due."""
+        self._workshop.rows += len(x)
         answers = []
         sizes = [len(own) for _, own in chunk]
         parts = zip(chunk, x.split(sizes), logits.split(sizes), near.split(sizes), strict=True)
-        for (stream, own), samples, own_logits, own_near in parts:
-            if self._streams.due(stream) and len(own) == stream.method.room():
-                self._streams.write(stream)  # before another update takes effect
-            stream.changed = True
-            answers.append(stream.method.receive(samples, own_logits, own_near))
-            stream.method.counters["samples"] += len(own)
+        with self._workshop.taking_in():
+            for (stream, own), samples, own_logits, own_near in parts:
+                if self._streams.due(stream) and len(own) == stream.method.room():
+                    self._streams.write(stream)  # before another update takes effect
+                stream.changed = True
+                answers.append(stream.method.receive(samples, own_logits, own_near))
+                stream.method.counters["samples"] += len(own)
         self._workshop.keep_up()
         if self._streams.store is not None:
             for stream, _ in chunk:

@@ -21,6 +21,10 @@ class PBRS(Memory):
     With three or more classes, a class below the majority is always admitted again, so minority classes
     consist more of recent samples. This is a property of the algorithm, and we keep it.
 
+    The slots of each class are kept, so that a sample takes as long at any capacity. To count the memory for
+    each sample, as Algorithm 1 reads, takes one and a half times as long at a capacity of 64, and 30 times at 4,096
+    (`benchmarks/adaptation.py`).
+
     Example:
         >>> memory = PBRS(4, generator=torch.Generator().manual_seed(0))
         >>> for label in [0, 0, 0, 0, 0, 0, 1, 1]:

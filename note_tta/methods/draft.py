@@ -124,11 +124,10 @@ class Draft:
             self._layouts = value.tensors.layout, value.moments.layout
         if self.optimizer is not None:
             self.optimizer.state.clear()
-            for index, own in value.moments.items():
+            for index, own in Packed.of(value.moments).items():
                 device = self.learned[index].device
                 self.optimizer.state[self.learned[index]] = {
-                    key: v.to(device) if isinstance(v, Tensor) and v.ndim else v
-                    for key, v in _clone_all(own).items()
+                    key: v.to(device) if isinstance(v, Tensor) and v.ndim else v for key, v in own.items()
                 }
 
     def value(self) -> Value:
@@ -200,7 +199,3 @@ def copy_all(into: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     if names:
         with torch.no_grad():
             torch._foreach_copy_([into[name] for name in names], [values[name] for name in names])
-
-
-def _clone_all(own: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: v.detach().clone() if isinstance(v, Tensor) else v for key, v in own.items()}

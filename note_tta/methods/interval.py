@@ -225,7 +225,9 @@ class IntervalMethod(Method):
             self.counters["skipped_updates"] += 1
             return
         x = self.batch().to(self.backbone.device, self.backbone.dtype)
-        before = Value(self.changing(), self.descent.moments).clone()
+        before = Value(self.changing(), self.descent.moments)
+        if self.delay:  # what the update starts from may change before its thread has read it
+            before = before.clone()
         job = partial(self._compute_update, before, x, self.context(), _autocast_settings(x.device.type))
         try:
             self.schedule.pending = self.workshop.start(self, job, self.delay)

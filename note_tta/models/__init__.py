@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from ..names import check_known
 from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
 from .cnn import DigitsCNN, SensorCNN
 from .convnext import ConvNeXt
@@ -116,15 +117,13 @@ def build_model(
         >>> sum(p.numel() for p in model.parameters())
         269722
     """
-    if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}")
-    norms = MODELS[name].norms
-    norm = norms[0] if norm is None else norm
-    if norm not in norms:
-        raise ValueError(f"norm of {name} must be one of {', '.join(norms)}, got {norm!r}")
+    check_known("model", name, MODELS)
+    entry = MODELS[name]
+    norm = entry.norms[0] if norm is None else norm
+    if norm not in entry.norms:
+        raise ValueError(f"norm of {name} must be one of {', '.join(entry.norms)}, got {norm!r}")
     if correction not in (0, 1):
         raise ValueError(f"correction must be 0 or 1, got {correction!r}")
-    entry = MODELS[name]
     width = entry.width if width is None else width
     in_channels = entry.in_channels if in_channels is None else in_channels
     for label, value in (("num_classes", num_classes), ("width", width), ("in_channels", in_channels)):
@@ -165,13 +164,17 @@ def architecture(model: nn.Module) -> dict[str, Any]:
     built_with = getattr(model, "architecture", None)
     if not isinstance(built_with, dict):
         raise ValueError(f"{type(model).__name__} was not made by build_model: its architecture is unknown")
-    layer = next((m for m in model.modules() if isinstance(m, (IABN1d, IABN2d, IABN3d))), None)
-    if layer is None:
-        kinds = {type(module) for module in model.modules()}
-        norm = "ln" if nn.LayerNorm in kinds else "gn" if nn.GroupNorm in kinds else "bn"
-        return {**built_with, "norm": norm}
-    norm = "iabn" if layer.alpha else "in"
-    return {**built_with, "norm": norm, "alpha": layer.alpha, "correction": layer.correction}
+    if settings := iabn_settings(model):
+        return {**built_with, "norm": "iabn" if settings["alpha"] else "in", **settings}
+    kinds = {type(module) for module in model.modules()}
+    norm = "ln" if nn.LayerNorm in kinds else "gn" if nn.GroupNorm in kinds else "bn"
+    return {**built_with, "norm": norm}
+
+
+def iabn_settings(model: nn.Module) -> dict[str, Any]:
+    """The `alpha` and `correction` of a model's first IABN layer; empty if it has none."""
+    layer = next((m for m in model.modules() if isinstance(m, IABN1d | IABN2d | IABN3d)), None)
+    return {} if layer is None else {"alpha": layer.alpha, "correction": layer.correction}
 
 
 def _replace_by_group_norm(model: nn.Module) -> None:

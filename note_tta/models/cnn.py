@@ -40,11 +40,8 @@ class SensorCNN(nn.Module):
         layers: list[nn.Module] = []
         for index in range(convolutions):
             outputs = width * 2**index
-            layers += [
-                nn.Conv1d(inputs, outputs, kernel, padding=kernel // 2, bias=False),
-                nn.BatchNorm1d(outputs),
-                nn.ReLU(inplace=True),
-            ]
+            convolution = nn.Conv1d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
+            layers += [convolution, nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]
             if pool and index < convolutions - 1:
                 layers.append(nn.MaxPool1d(2))
             inputs = outputs
@@ -72,11 +69,8 @@ class DigitsCNN(nn.Module):
         layers: list[nn.Module] = []
         for stride in (1, 1, 2, 1, 2, 1):
             outputs *= stride
-            layers += [
-                nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
-                nn.BatchNorm2d(outputs),
-                nn.ReLU(inplace=True),
-            ]
+            convolution = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
             inputs = outputs
         self.features = nn.Sequential(*layers)
         self.fc = nn.Linear(inputs, num_classes)

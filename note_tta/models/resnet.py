@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -108,12 +108,12 @@ class ResNet(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         planes = [width * 2**stage for stage in range(len(depths))]
         inputs = [width] + [p * block.expansion for p in planes]
-        self.layer1 = _stage(block, inputs[0], planes[0], depths[0], stride=1)
-        self.layer2 = _stage(block, inputs[1], planes[1], depths[1], stride=2)
-        self.layer3 = _stage(block, inputs[2], planes[2], depths[2], stride=2)
+        self.layer1 = stage(block, inputs[0], planes[0], depths[0], stride=1)
+        self.layer2 = stage(block, inputs[1], planes[1], depths[1], stride=2)
+        self.layer3 = stage(block, inputs[2], planes[2], depths[2], stride=2)
         self.layer4: nn.Module = nn.Identity()
         if len(depths) == 4:
-            self.layer4 = _stage(block, inputs[3], planes[3], depths[3], stride=2)
+            self.layer4 = stage(block, inputs[3], planes[3], depths[3], stride=2)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(inputs[-1], num_classes)
         for module in self.modules():
@@ -127,10 +127,7 @@ class ResNet(nn.Module):
         return self.fc(self.avgpool(x).flatten(1))
 
 
-def _stage(
-    block: type[BasicBlock] | type[Bottleneck], inputs: int, planes: int, depth: int, *, stride: int
-) -> nn.Sequential:
-    outputs = planes * block.expansion
-    return nn.Sequential(
-        block(inputs, planes, stride), *(block(outputs, planes, 1) for _ in range(depth - 1))
-    )
+def stage(block: Any, inputs: int, planes: int, depth: int, *, stride: int) -> nn.Sequential:
+    """Blocks of one width; the first one has the stride."""
+    later = (block(planes * block.expansion, planes, 1) for _ in range(depth - 1))
+    return nn.Sequential(block(inputs, planes, stride), *later)

@@ -9,10 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .normalize import Normalize
+from .resnet import stage
 
 
 class PaddedBlock(nn.Module):
     """Two 3x3 convolutions; where shapes change, the shortcut drops pixels and pads channels with zeros."""
+
+    expansion = 1
 
     def __init__(self, inputs: int, planes: int, stride: int) -> None:
         super().__init__()
@@ -53,9 +56,9 @@ class SmallResNet(nn.Module):
         self.conv1 = nn.Conv2d(normalize.mean.numel(), width, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         blocks = (depth - 2) // 6
-        self.layer1 = _stage(width, width, blocks, stride=1)
-        self.layer2 = _stage(width, 2 * width, blocks, stride=2)
-        self.layer3 = _stage(2 * width, 4 * width, blocks, stride=2)
+        self.layer1 = stage(PaddedBlock, width, width, blocks, stride=1)
+        self.layer2 = stage(PaddedBlock, width, 2 * width, blocks, stride=2)
+        self.layer3 = stage(PaddedBlock, 2 * width, 4 * width, blocks, stride=2)
         self.linear = nn.Linear(4 * width, num_classes)
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.Linear)):
@@ -66,9 +69,3 @@ class SmallResNet(nn.Module):
         x = F.relu(self.bn1(self.conv1(self.normalize(x))))
         x = self.layer3(self.layer2(self.layer1(x)))
         return self.linear(x.mean((2, 3)))
-
-
-def _stage(inputs: int, planes: int, blocks: int, *, stride: int) -> nn.Sequential:
-    return nn.Sequential(
-        PaddedBlock(inputs, planes, stride), *(PaddedBlock(planes, planes, 1) for _ in range(blocks - 1))
-    )

@@ -98,6 +98,16 @@ INLINE vec NAME(sums)(vec *v) {
 #undef SHUFFLE
 #define sums NAME(sums)
 
+/* The sum of one vector, with the same additions in the same order, in the first lane; the others are zero. */
+INLINE vec NAME(lone_sum)(vec v) {
+    float lane[W];
+    store(lane, v);
+    for (int left = W / 2; left > 0; left /= 2)
+        for (int i = 0; i < left; i++) lane[i] = lane[2 * i] + lane[2 * i + 1];
+    return (vec){lane[0]};
+}
+#define lone_sum NAME(lone_sum)
+
 /* ---- statistics from one sweep: sums of x - pivot and of its square, the pivot being one of the values ------- */
 
 /* Mean and squared deviations of W instances, and the `rest` that rounding took from the mean: it is large beside the
@@ -315,6 +325,7 @@ INLINE float NAME(one_float16)(const uint16_t *p) {
 #undef any
 #undef keep_last
 #undef sums
+#undef lone_sum
 #undef settle
 #undef normaliser
 #undef chain

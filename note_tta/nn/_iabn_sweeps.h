@@ -84,12 +84,25 @@ INLINE void TYPED(plane_stats)(const elem *x, int64_t length, int n, float *mean
     store(m2, about);
 }
 
-/* The same of n <= TILE channels; numbers are written for a multiple of W. Maps of one or two vectors are so short that
- * the loops over them are worth unrolling. */
+/* The same of one channel, a large map. */
+FN void TYPED(lone_plane_stats)(const elem *x, int64_t length, float *mean, float *rest, float *m2) {
+    vec sum, square, centre, lost, about, pivot = {one(x)};
+    plane_sums(x, length, pivot[0], &sum, &square);
+    bits again = settle(lone_sum(sum), lone_sum(square), pivot, (float)length, &centre, &lost, &about);
+    if (__builtin_expect(any(again), 0)) TYPED(planes_again)(x, length, again, &centre, &lost, &about);
+    *mean = centre[0];
+    *rest = lost[0];
+    *m2 = about[0];
+}
+
+/* The same of n <= TILE channels; numbers may be written for a multiple of W. Maps of one or two vectors are so short
+ * that the loops over them are worth unrolling. */
 FN void TYPED(planes_stats)(const elem *x, int64_t length, int n, float *mean, float *rest, float *m2) {
     for (int j = 0; j < n; j += W) {
         int left = (int)smaller(n - j, W);
-        if (length == W && left == W)
+        if (left == 1)
+            TYPED(lone_plane_stats)(x + j * length, length, mean + j, rest + j, m2 + j);
+        else if (length == W && left == W)
             TYPED(plane_stats)(x + j * W, W, W, mean + j, rest + j, m2 + j);
         else if (length == 2 * W && left == W)
             TYPED(plane_stats)(x + 2 * j * W, 2 * W, W, mean + j, rest + j, m2 + j);

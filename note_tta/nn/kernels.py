@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,18 +49,17 @@ def iabn(
     if x.dtype is not _float32:
         weight, bias = _wide(weight), _wide(bias)
     if training or running_mean is None or running_var is None:
-        out, _, _, mean, var = torch.ops.note_tta.iabn(x, None, None, weight, bias, eps, alpha, correction)
+        out, _, _, mean, var = _learn(x, None, None, weight, bias, eps, alpha, correction)
         if training and running_mean is not None and running_var is not None:
             functional.move_running_statistics(
                 x, mean.detach(), var.detach(), running_mean, running_var, momentum, correction
             )
-        return out  # type: ignore[no-any-return]
+        return out
     mean, var = running_mean, running_var
     if x.dtype is not _float32:
         mean, var = mean.float(), var.float()
     if _needs_graph(x, weight, bias):
-        out, *_ = torch.ops.note_tta.iabn(x, mean, var, weight, bias, eps, alpha, correction)
-        return out  # type: ignore[no-any-return]
+        return _learn(x, mean, var, weight, bias, eps, alpha, correction)[0]
     return _infer(x, mean, var, weight, bias, eps, alpha, correction)
 
 
@@ -90,24 +90,24 @@ def iabn_rows(
     return _infer(x, mean, var, weight, bias, eps, float("inf") if alpha >= 1e12 else alpha, correction)
 
 
-def _infer(
-    x: Tensor,
-    mean: Tensor,
-    var: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-    alpha: float,
-    correction: int,
-) -> Tensor:
+def _infer(x: Tensor, *inputs: Any) -> Tensor:
     """The operator without a graph. If nobody observes operators, the dispatcher is skipped.
 
     That saves about a third of the time of a small layer.
     """
-    direct = not (torch.compiler.is_compiling() or surroundings.observed())
-    infer = operators.infer if direct else torch.ops.note_tta.iabn_infer
-    out: Tensor = infer(x, mean, var, weight, bias, eps, alpha, correction)
+    out: Tensor = (operators.infer if _unobserved() else torch.ops.note_tta.iabn_infer)(x, *inputs)
     return out
+
+
+def _learn(x: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    """The operator with a graph, likewise; the dispatcher takes half of the time of a small layer."""
+    apply: Any = operators.Direct.apply if _unobserved() else torch.ops.note_tta.iabn
+    out: tuple[Tensor, ...] = apply(x, *inputs)
+    return out
+
+
+def _unobserved() -> bool:
+    return not (torch.compiler.is_compiling() or surroundings.observed())
 
 
 def _fits(x: Tensor, layer: tuple[Tensor | None, ...], numbers: int) -> bool:

@@ -16,8 +16,6 @@ from .markdown_pages import Report, details_page, filled_in, results_page
 from .scores import Scores
 from .tables import make_tables
 
-__all__ = ["Report", "build_report", "make_report"]
-
 
 def make_report(records: Sequence[Record]) -> Report:
     """Make every table, figure and claim that has results."""

@@ -17,13 +17,11 @@ from .coverage import coverage_text, stream_title, usual
 from .markdown_tables import number
 from .scores import Score, Scores, Setup
 
-__all__ = ["CLAIMS", "Claim", "Ordering", "check_claims", "orderings"]
-
 Verdict = Literal["held", "held so far", "not held", "not measured", "does not apply"]
 
 STEADY_POINTS = 3.0
 COMPETITIVE_POINTS = 1.0
-_NO_IID: tuple[Verdict, str] = ("does not apply", "what was recorded over time has one order")
+_NO_IID: tuple[Verdict, str] = ("does not apply", "a recording has only one order")
 _TOGETHER = {"note": "IABN+PBRS"}
 
 CLAIMS = {
@@ -110,7 +108,7 @@ def _compare(
 def check_claims(scores: Scores) -> list[Claim]:
     """Check every claim on every dataset and setup that has correlated results."""
     claims = []
-    for setup in _setups(scores):
+    for setup in scores.setups():
         if scores.of(setup.row("note")) is None:
             continue
         compare = partial(_compare, scores, setup)
@@ -127,14 +125,10 @@ def check_claims(scores: Scores) -> list[Claim]:
     return claims
 
 
-def _setups(scores: Scores) -> list[Setup]:
-    return [setup for dataset in DATASETS for setup in scores.setups(dataset)]
-
-
 def orderings(scores: Scores) -> list[Ordering]:
     """The order of the methods in each column, ours beside the paper's."""
     orders = (
-        _ordering(scores, setup, stream) for setup in _setups(scores) for stream in ("correlated", "iid")
+        _ordering(scores, setup, stream) for setup in scores.setups() for stream in ("correlated", "iid")
     )
     return [order for order in orders if order]
 
@@ -165,7 +159,7 @@ def _ordering(scores: Scores, setup: Setup, stream: str) -> Ordering | None:
 def _note_is_steady(compare: Compare) -> tuple[Verdict, str]:
     part = compare("note", "note", ("correlated", "iid"))
     if part is None:
-        return "not measured", "NOTE on both streams is not there"
+        return "not measured", "NOTE was not run on both streams"
     both = f"{number(part.low.number)} correlated, {number(part.high.number)} i.i.d."
     held = abs(part.gap) < STEADY_POINTS
     return ("held" if held else "not held"), f"{both}: {abs(part.gap):.2f} points apart ({part.over})"
@@ -180,12 +174,12 @@ def _parts_help(compare: Compare) -> tuple[Verdict, str]:
 def _pbrs_against_rs(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
     part = compare("note", "iabn_rs")
     if part is None:
-        return "not measured", "IABN+RS is not there"
+        return "not measured", "IABN+RS was not run"
     held = round(part.low.number.mean, 1) <= round(part.high.number.mean, 1)
     text = _told([part], _TOGETHER)
     papers = [setup.paper("correlated", row) for row in ("note", "iabn_rs")]
     if papers[0] and papers[1]:
-        text += f"; the paper's own: {number(papers[0])} against {number(papers[1])}"
+        text += f"; in the paper: {number(papers[0])} against {number(papers[1])}"
     return ("held" if held else "not held"), text
 
 
@@ -193,7 +187,7 @@ def _note_iid_competes(compare: Compare) -> tuple[Verdict, str]:
     parts = {row: compare("note_iid", row, ("iid", "iid")) for row in BASELINES}
     measured = [part for part in parts.values() if part]
     if not measured:
-        return "not measured", "NOTE* or the baselines on an i.i.d. stream are not there"
+        return "not measured", "NOTE* or the baselines were not run on an i.i.d. stream"
     part = max(measured, key=lambda part: part.gap)
     ours, theirs = _said("note_iid", part.low, part.high), _said(part.higher, part.high, part.low)
     text = f"{ours}, the best baseline {theirs}: {part.gap:+.2f} points ({part.over})"
@@ -211,10 +205,10 @@ def _all(parts: dict[str, _Comparison | None], names: dict[str, str] | None = No
     ]
     verdict: Verdict = "not held" if against else "held so far" if missing else "held"
     verdict = verdict if against or for_it else "not measured"
-    words = [f"against it: {_told(against, names)}"] if against else []
-    words += [_told(for_it, names)] if for_it else []
+    words = [f"fails: {_told(against, names)}"] if against else []
+    words += [f"{'holds: ' if against else ''}{_told(for_it, names)}"] if for_it else []
     words += [f"not measured: {', '.join(missing)}"] if missing else []
-    return verdict, ". ".join(words)
+    return verdict, "; ".join(words)
 
 
 def _told(parts: list[_Comparison], names: dict[str, str] | None = None) -> str:

@@ -17,8 +17,6 @@ _STREAMS = {
     "mixed-correlated": "Mixed and correlated",
 }
 
-__all__ = ["Coverage", "comparable", "coverage_text", "domain_title", "stream_title", "usual"]
-
 
 class Coverage(NamedTuple):
     """The samples, domains and seeds of a mean."""

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["DIM", "FG", "LINE", "class_colour", "draw", "method_style", "standalone", "strip"]
-
 FG, DIM, LINE = "#1c2430", "#667085", "#dfe3ea"
 """Text, secondary text and grid: drawn in these colours, shown in those of the reader's theme."""
 

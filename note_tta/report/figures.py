@@ -17,8 +17,6 @@ from .drawing import draw, error_axis, method_style, standalone, strip
 from .scores import Scores, Setup, visit_errors
 from .tables import Table, in_paper_order
 
-__all__ = ["Figure", "make_figures", "runs_of_stream"]
-
 CURVE_POINTS = 100
 AXES = {"figure5a": "concentration δ", "figure5b": "batch or memory size"}
 
@@ -56,7 +54,7 @@ def make_figures(experiment: Experiment, scores: Scores, tables: list[Table]) ->
     makers = {"curves": _curves, "visit curves": _visit_curves, "mean curves": _mean_curves}
     if experiment.kind not in makers:
         return []
-    setups = [s for dataset in experiment.datasets for s in scores.setups(dataset) if not s.data_options]
+    setups = [setup for setup in scores.setups(*experiment.datasets) if not setup.data_options]
     return [figure for setup in setups for figure in makers[experiment.kind](experiment, scores, setup)]
 
 
@@ -141,17 +139,11 @@ def _over_time(curves: Curves, samples: int, labels: Sequence[int], figure: Any)
 def _line(
     axes: Any, row: str, title: str, x: Sequence[float], y: Sequence[float | None], **style: Any
 ) -> None:
-    colour, dashes = method_style(row)
-    wide = {"linewidth": 2.6 if row == "note" else 1.5, "markersize": 4}
-    shown = [(a, b) for a, b in zip(x, y, strict=True) if b is not None]
-    axes.plot(
-        *zip(*shown, strict=True) if shown else ((), ()),
-        label=title,
-        color=colour,
-        dashes=dashes,
-        **wide,
-        **style,
-    )
+    """A row's line through the points that it has."""
+    style["color"], style["dashes"] = method_style(row)
+    style |= {"linewidth": 2.6 if row == "note" else 1.5, "markersize": 4, "label": title}
+    places = [place for place, value in zip(x, y, strict=True) if value is not None]
+    axes.plot(places, [value for value in y if value is not None], **style)
 
 
 def _streams(experiment: Experiment, scores: Scores) -> list[Figure]:

@@ -23,8 +23,6 @@ from .tables import Table
 if TYPE_CHECKING:
     from .markdown_pages import Report
 
-__all__ = ["Card", "Panel", "Section", "demo_page", "page", "report_page"]
-
 CARD_ROWS = ("source", "bn_stats", "tent", "lame", "note", "adapt")
 
 
@@ -123,14 +121,19 @@ def page(
         colour=lambda row: method_style(row)[0],
         svg=lambda figure: Markup(figure.svg()),
         all_claims=CLAIMS,
-        signs={"held": ("✓", "held"), "not held": ("✗", "broken")},
+        signs={
+            "held": ("✓", "held"),
+            "held so far": ("(✓)", "held"),
+            "not held": ("✗", "broken"),
+            "not measured": ("?", "none"),
+        },
     )
 
 
 def report_page(report: Report) -> str:
     """The page of a report."""
     scores = report.scores
-    setups = [setup for dataset in DATASETS for setup in scores.setups(dataset)]
+    setups = scores.setups()
     panels = [
         Panel(
             setup.title,
@@ -173,7 +176,7 @@ def report_page(report: Report) -> str:
         "Test-time adaptation on time-correlated streams: our errors beside those of the NOTE paper "
         f"(NeurIPS 2022), from {len(scores.records) - len(scores.streams):,} runs."
     )
-    return page("Results beside the paper's", intro, sections, panels, cards[:8])
+    return page("Our results and the paper's", intro, sections, panels, cards[:8])
 
 
 def demo_page(
@@ -200,7 +203,7 @@ def demo_page(
         curves = {key: thinned(result.cumulative_error, CURVE_POINTS, 1) for key, result in by_method.items()}
         panels.append(Panel(title, name, domain, first.samples, thinned(first.labels, POINTS), curves))
         errors = {key: result.error for key, result in by_method.items()}
-        cards.append(Card(name, f"{first.samples:,} samples, error in percent", errors))
+        cards.append(Card(name, f"{first.samples:,} samples, error in percent (lower is better)", errors))
     return page(
         title, intro, [Section("streams", "Watch the stream", "Streams", explorer=True)], panels, cards
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from .markdown_tables import difference, number
 from .tables import Entry, Table
 
-__all__ = ["latex"]
-
 _SIGNS = {"±": r"$\pm$", "–": "--", "−": "$-$", "δ": r"$\delta$", "·": r"$\cdot$"}
 _ESCAPES = str.maketrans({**{character: f"\\{character}" for character in "&%_#$"}, **_SIGNS})
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from .paper_numbers import Number
 from .tables import Entry, Table
 
-__all__ = ["LEGEND", "difference", "escaped", "markdown", "number"]
-
 NONE = "–"
 WORSE = "▲"
 LEGEND = (
     "Error in percent: ours (the paper's, difference); **lowest** of ours in its column; "
-    f"{WORSE} worse than Source. Only errors over the same samples are so compared."
+    f"{WORSE} worse than Source. Only errors over the same samples are compared."
 )
 
 

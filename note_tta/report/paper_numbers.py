@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from ..data import DATASETS
 
-__all__ = ["Number", "paper_average", "paper_number"]
-
 # Tables 1, 2 and 3 and the IABN* table: columns are datasets, then the average the paper prints.
 _MAIN = {
     ("correlated", "cifar10 cifar100 imagenet"): """
@@ -153,33 +151,22 @@ def paper_average(datasets: Sequence[str], stream: str, variant: str) -> Number 
         >>> paper_average(("kitti", "harth", "extrasensory"), "correlated", "note")
         Number(mean=35.8, std=None)
     """
-    return _averages().get((tuple(datasets), stream, variant))
+    return _numbers().get((" ".join(datasets), stream, variant, None))
 
 
 @cache
-def _numbers() -> dict[tuple[str, str, str, str | None], Number]:
-    numbers: dict[tuple[str, str, str, str | None], Number] = {}
+def _numbers() -> dict[tuple[str, str, str, str | None], Number | None]:
+    """Every number by dataset, stream, row and domain; an average by its datasets, separated by blanks."""
+    numbers: dict[tuple[str, str, str, str | None], Number | None] = {}
     for (dataset, stream), text in _PER_DOMAIN.items():
         for variant, values in _rows(text):
             for domain, value in zip([*DATASETS[dataset].targets, None], values, strict=True):
-                if value is not None:
-                    numbers[dataset, stream, variant, domain] = value
+                numbers[dataset, stream, variant, domain] = value
     for (stream, datasets), text in _MAIN.items():
         for variant, values in _rows(text):
-            for dataset, value in zip(datasets.split(), values[:-1], strict=True):
-                if value is not None:
-                    numbers[dataset, stream, variant, None] = value
+            for dataset, value in zip([*datasets.split(), datasets], values, strict=True):
+                numbers[dataset, stream, variant, None] = value
     return numbers
-
-
-@cache
-def _averages() -> dict[tuple[tuple[str, ...], str, str], Number]:
-    return {
-        (tuple(datasets.split()), stream, variant): values[-1]
-        for (stream, datasets), text in _MAIN.items()
-        for variant, values in _rows(text)
-        if values[-1] is not None
-    }
 
 
 def _rows(text: str) -> list[tuple[str, list[Number | None]]]:

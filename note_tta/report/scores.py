@@ -17,8 +17,6 @@ from ..experiments.store import Record
 from .coverage import Coverage
 from .paper_numbers import Number, paper_number
 
-__all__ = ["Other", "Score", "Scores", "Setup", "average", "visit_errors"]
-
 SOURCE_DOMAINS = ("train", "test")
 
 _Runs = dict[tuple[str, int], Record]
@@ -134,10 +132,11 @@ class Scores:
                 for domain in record.result.get("visits", [stream.domain]):
                     groups[stream.samples][domain, stream.seed] = record
 
-    def setups(self, dataset: str) -> list[Setup]:
-        """The setups of a dataset that have results: the paper's backbone first, then by name."""
-        found = {Setup.of(row) for row in self._rows if row.stream.dataset == dataset}
-        return sorted(found, key=lambda setup: (setup.label != "", repr(setup)))
+    def setups(self, *datasets: str) -> list[Setup]:
+        """The setups with results, by dataset (by default all): the paper's backbone first, then by name."""
+        order = {name: place for place, name in enumerate(datasets or DATASETS)}
+        found = {Setup.of(row) for row in self._rows if row.stream.dataset in order}
+        return sorted(found, key=lambda setup: (order[setup.dataset], setup.label != "", repr(setup)))
 
     def main_setup(self, dataset: str) -> Setup | None:
         """The setup, with the paper's data options, whose Source row covers most."""

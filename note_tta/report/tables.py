@@ -15,8 +15,6 @@ from .coverage import Coverage, comparable, coverage_text, domain_title, stream_
 from .paper_numbers import Number, paper_average
 from .scores import Score, Scores, Setup, average, visit_errors
 
-__all__ = ["Column", "Entry", "Table", "in_paper_order", "make_tables", "mean_run"]
-
 Setups = dict[str, Setup]
 """One setup per dataset; they share a table."""
 
@@ -144,9 +142,8 @@ def in_paper_order(dataset: str, scores: Iterable[Score | None]) -> list[str]:
 def _groups(experiment: Experiment, scores: Scores) -> list[tuple[str, Setups]]:
     """Setups that share tables, since they differ from the paper's in the same way: their name, and by dataset."""
     alike: dict[str, Setups] = {}
-    for dataset in experiment.datasets:
-        for setup in scores.setups(dataset):
-            alike.setdefault(setup.besides, {})[dataset] = setup
+    for setup in scores.setups(*experiment.datasets):
+        alike.setdefault(setup.besides, {})[setup.dataset] = setup
     named = []
     for besides, setups in alike.items():
         labels = {setup.label for setup in setups.values()}

@@ -1,6 +1,6 @@
-"""Live streams over HTTP: samples in, answers out, state kept through restarts, and a page that people look at.
+"""Live streams over HTTP: samples in, answers out, state that survives restarts, and a dashboard.
 
-The client needs numpy only, so the other names are resolved on first use.
+The client needs only numpy, so the other names are resolved on first use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = sorted(_HOMES)
 
 
 def check_packages() -> None:
-    """Say in one line what is missing, where the service's packages are not installed."""
+    """Say in one line what is missing if the service's packages are not installed."""
     require("note_tta.serve", "serve", "starlette", "uvicorn", "prometheus_client", "PIL")
 
 

@@ -1,4 +1,4 @@
-"""The application: what can be asked over HTTP. It runs under uvicorn, Ray Serve or any other server of ASGI."""
+"""The application: its HTTP requests. It runs under uvicorn, Ray Serve or any other ASGI server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HERE = Path(__file__).parent / "static"
 _UPLOT = Path(__file__).parents[1] / "report" / "templates" / "uplot"
 STATE = "application/octet-stream"
 SMALL = 2**16
-"""Bytes of an image or a text that is read at once, and not in another thread."""
+"""An image or text of at most this many bytes is read at once, not in another thread."""
 
 Take = Callable[[int], None]
 
@@ -45,15 +45,15 @@ def create_app(
     stopping: Callable[[], bool] = lambda: False,
     feed: Callable[[Gathering], Any] | None = None,
 ) -> Starlette:
-    """The application around a fleet, which belongs to it from now on: it is closed when the application ends.
+    """Make the application around a fleet. It takes the fleet over and closes it when it ends.
 
     Args:
         fleet: The streams' fleet.
-        token: What requests must show as a bearer token; None answers to this machine's own names only.
-        limits: How much is taken before it is refused.
-        classes: Names of the classes, for the page.
-        stopping: Whether the server is being shut down; open pages are let go then.
-        feed: A coroutine function that runs beside the application and sends samples of its own, as the demo's.
+        token: The bearer token that requests must send; None answers only requests of this machine.
+        limits: The limits beyond which requests are refused.
+        classes: Names of the classes, for the dashboard.
+        stopping: Whether the server is shutting down; open dashboards are then disconnected.
+        feed: A coroutine function that runs beside the application and sends its own samples, as the demo does.
 
     Example:
         >>> import note_tta as tta, torch
@@ -96,7 +96,7 @@ class Service:
         self.decoders = asyncio.Semaphore(2)
 
     def routes(self) -> list[Route | Mount]:
-        """Every address that the application answers."""
+        """All routes of the application."""
         one = "/streams/{id}"
         routes: list[Route | Mount] = [
             Route(f"{one}/samples", self.samples, methods=["POST"]),
@@ -121,7 +121,7 @@ class Service:
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Run the wall and the feed; at the end do what was asked, then write all that is not on disk."""
+        """Run the wall and the feed. At the end, finish open requests and write every stream to disk."""
         running = [asyncio.create_task(self.wall.keep())]
         if self.feed is not None:
             running.append(asyncio.create_task(self.feed(self.gathering)))
@@ -150,7 +150,7 @@ class Service:
         return JSONResponse(answer)
 
     async def accept(self, request: Request, take: Take) -> tuple[Future[Any], float]:
-        """Read samples and put them into the queue; also the time at which they were all there."""
+        """Read samples and queue them; also return the time at which all of them had arrived."""
         stream = checked_id(request.path_params["id"])
         sequence = _sequence(request)
         body = await self.body(request, take)
@@ -167,7 +167,7 @@ class Service:
         return self.gathering.samples(desk.Request(stream, x, sequence)), start
 
     async def streams(self, request: Request) -> Response:
-        """All streams: those seen since the start by trouble, then the ids of the others."""
+        """All streams: first those seen since the start, the most trouble first, then the ids of the others."""
         asleep = sorted(self.desk.names - self.desk.records.keys())
         return JSONResponse(
             {**self.wall.look(), "asleep": asleep[: self.limits.streams], "classes": self.classes}
@@ -189,7 +189,7 @@ class Service:
         return change
 
     async def drop(self, request: Request) -> Response:
-        """Forget a stream."""
+        """Delete a stream."""
         name = checked_id(request.path_params["id"])
         await self.ask(lambda desk: desk.drop(name))
         return Response(status_code=204)
@@ -205,7 +205,7 @@ class Service:
         return Response(await self.ask(lambda desk: desk.state(name)), media_type=STATE)
 
     async def put_state(self, request: Request) -> Response:
-        """Let a stream go on from a state."""
+        """Continue a stream from a state."""
         name = checked_id(request.path_params["id"])
         with self.pending.share() as take:
             body = await self.body(request, take)
@@ -218,12 +218,12 @@ class Service:
         return StreamingResponse(self.wall.live(), media_type="text/event-stream")
 
     async def metrics_text(self, request: Request) -> Response:
-        """What is counted, for Prometheus."""
+        """The metrics, for Prometheus."""
         text = self.metrics.text(self.wall.look()["states"], self.gathering.waiting)
         return Response(text, media_type="text/plain; version=0.0.4")
 
     async def healthz(self, request: Request) -> Response:
-        """Whether the service lives."""
+        """Whether the service is alive."""
         alive = self.gathering.alive
         return JSONResponse({"alive": alive}, 200 if alive else 503)
 
@@ -233,15 +233,15 @@ class Service:
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     async def schema(self, request: Request) -> Response:
-        """What can be asked, as OpenAPI."""
+        """The OpenAPI document."""
         return JSONResponse(openapi())
 
     async def ask(self, task: Callable[[desk.Desk], Any]) -> Any:
-        """Have something done by the thread that has the fleet."""
+        """Run something in the thread that owns the fleet."""
         return await self.answered(self.gathering.ask(task))
 
     async def answered(self, future: Future[Any]) -> Any:
-        """What comes of something that waits; refused where the service ends before."""
+        """Wait for a result; refuse the request if the service ends first."""
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -250,7 +250,7 @@ class Service:
             raise Refused(503, "the service is being shut down: ask again when it is back") from None
 
     async def body(self, request: Request, take: Take) -> bytes:
-        """A request's body; refused where it is too large, too slow or too much in all."""
+        """Read a request's body; refuse it if it is too large or too slow, or if all bodies together are too large."""
         most = self.limits.body
         declared = request.headers.get("content-length", "0")
         if declared.isdecimal() and int(declared[:20]) > most:

@@ -1,4 +1,4 @@
-"""Requests' bodies as samples: arrays, JSON, images. Nothing in them is run; sizes are judged before they are read."""
+"""Bodies of requests as samples: arrays, JSON, images. Nothing in them is executed; sizes are checked first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def samples(body: bytes, content_type: str, channels: int | None, limits: Limits
     Args:
         body: The request's body.
         content_type: One of `TYPES`.
-        channels: Of the images that the model takes; None where it takes none.
+        channels: The number of channels of the images that the model takes; None if it takes no images.
         limits: How large samples may be.
 
     Raises:
@@ -57,7 +57,7 @@ def samples(body: bytes, content_type: str, channels: int | None, limits: Limits
 
 
 def channels_of(model: nn.Module) -> int | None:
-    """How many channels the images have that a model takes, by its first convolution; None where they are no images."""
+    """The number of channels of a model's first convolution; None if the model does not take images."""
     convolution = next((m for m in model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
     if isinstance(convolution, nn.Conv2d) and convolution.in_channels in _MODES:
         return convolution.in_channels
@@ -124,10 +124,10 @@ def _image(body: bytes, kind: str, channels: int | None, limits: Limits) -> Tens
 
 
 def _scaled(array: np.ndarray[Any, Any]) -> Tensor:
-    """An array as a tensor, by numpy alone.
+    """An array as a tensor, with numpy alone.
 
-    Torch would keep threads of its own for the thread that reads. As soon as there are more such threads than cores,
-    those of the fleet go to sleep at every step, which made it a third slower.
+    Torch would start a thread pool for the reading thread. With more such threads than cores, those of the
+    fleet wait at every step, which made it a third slower.
     """
     if array.dtype == np.uint8:
         return torch.from_numpy(np.divide(array, np.float32(255), dtype=np.float32, order="C"))
@@ -136,6 +136,6 @@ def _scaled(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def _line(error: Exception) -> str:
-    """An error's first line, without what the body may have put into it."""
+    """The first line of an error, without text that may come from the body."""
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return "".join(c for c in text[:120] if c.isprintable())

@@ -1,4 +1,4 @@
-"""A client of the service in plain Python and numpy; after a crash it sends on from where the server is."""
+"""A client of the service in plain Python and numpy. After a crash it continues from where the server is."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ AT_ONCE = 64
 
 
 class Client:
-    """Asks a service; one connection, so one thread at a time.
+    """Sends requests to a service over one connection, so from one thread at a time.
 
     Args:
-        address: Of the service.
-        token: What it was started with.
+        address: The address of the service.
+        token: The token that the service was started with.
         timeout: Seconds to wait for an answer.
 
     Example:
@@ -45,11 +45,11 @@ class Client:
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def ask(self, verb: str, path: str, body: bytes | None = None, kind: str = "application/x-npy") -> Any:
-        """Ask anything: JSON comes back as values, all else as bytes.
+        """Send any request. A JSON answer is returned as values, any other as bytes.
 
         Raises:
-            Refused: The service says no; `status` and `reason` tell why.
-            OSError: There is no service.
+            Refused: The service refused; `status` and `reason` say why.
+            OSError: The service cannot be reached.
         """
         self._drop_if_closed()
         headers = self._headers if body is None else {**self._headers, "Content-Type": kind}
@@ -69,7 +69,7 @@ class Client:
         return answer
 
     def _drop_if_closed(self) -> None:
-        """Let the next request have a new connection where the server has closed this one, idle for too long."""
+        """Use a new connection if the server has closed this one because it was idle."""
         if self._connection.sock is not None:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._connection.sock, selectors.EVENT_READ)
@@ -81,8 +81,8 @@ class Client:
 
         Args:
             stream: The stream.
-            x: The samples; bytes from 0 to 255 are taken as values from 0 to 1.
-            sequence: The place of the first one in the stream; None lets them count as new.
+            x: The samples; bytes from 0 to 255 are scaled to values from 0 to 1.
+            sequence: The place of the first sample in the stream; None means that all are new.
         """
         file = io.BytesIO()
         np.save(file, np.asarray(x), allow_pickle=False)
@@ -101,22 +101,22 @@ class Client:
         return answer
 
     def put_state(self, stream: str, state: bytes) -> dict[str, Any]:
-        """Let a stream, new or known, go on from a state."""
+        """Continue a stream, new or known, from a state."""
         answer: dict[str, Any] = self.ask("PUT", f"{_path(stream)}/state", state, "application/octet-stream")
         return answer
 
     def feed(self, stream: str, patience: float = 60.0) -> Feed:
-        """Send a stream so that each sample is learned from exactly once, whatever becomes of the server."""
+        """Send a stream so that each sample is learned from exactly once, even if the server crashes."""
         return Feed(self, stream, patience)
 
 
 class Feed:
-    """Sends a stream in order, and again what the server had not written when it fell.
+    """Sends a stream in order, and sends again what the server had not written when it crashed.
 
     Args:
         client: The client.
-        stream: The stream. Where the server knows it, samples go on from `position`.
-        patience: Seconds to try again while the server is away or busy.
+        stream: The stream. If the server knows it, samples continue from `position`.
+        patience: For how many seconds to retry while the server is away or busy.
     """
 
     def __init__(self, client: Client, stream: str, patience: float = 60.0) -> None:

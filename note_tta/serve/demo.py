@@ -1,4 +1,4 @@
-"""The demonstration: a hundred simulated cameras that read digits, each under a drift of its own."""
+"""The demonstration: a hundred simulated cameras that read digits, each with its own drift."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_ONCE = 4
 EVERY = 0.5
 """Seconds between two requests of a camera."""
 CALM, DRIFTING = 400, 800
-"""Samples for which a camera sees clearly, and for which it drifts, in turns."""
+"""For how many samples a camera is clear, and for how many it drifts, in turns."""
 
 Drift = Callable[[Tensor, float, torch.Generator], Tensor]
 
@@ -63,12 +63,12 @@ DRIFTS: dict[str, Drift] = {
 
 
 class Camera:
-    """One simulated camera: digits in long runs, clear for a while, then under a drift that comes and goes.
+    """One simulated camera: digits in long runs, clear for a while, then with a drift that comes and goes.
 
     Args:
         number: Which camera; it decides the drift, the order of digits and when the drift comes.
         images: Clean digits `[N, 1, 32, 32]`.
-        labels: Of the digits.
+        labels: The labels of the digits.
     """
 
     def __init__(self, number: int, images: Tensor, labels: Tensor) -> None:
@@ -89,7 +89,7 @@ class Camera:
         return self._strength * max(0.0, ramp)
 
     def look(self, count: int) -> Tensor:
-        """The next pictures, as a camera would send them: in steps of 1/255."""
+        """The next images, as a camera would send them: in steps of 1/255."""
         rows = [int(self._order[(self._at + i) % len(self._order)]) for i in range(count)]
         self._at += count
         strength = self.strength()
@@ -112,7 +112,7 @@ def make_cameras(count: int = CAMERAS) -> list[Camera]:
 
 
 async def run_cameras(gathering: Gathering, cameras: list[Camera]) -> None:
-    """Let cameras send their pictures for as long as the service runs; what is refused is lost, as of a real one."""
+    """Let the cameras send images while the service runs. A refused image is lost, as with a real camera."""
     loop = asyncio.get_running_loop()
     while True:
         start = loop.time()

@@ -1,4 +1,4 @@
-"""What a service does with the streams of a fleet. All of it happens in one thread, so that nothing needs a lock."""
+"""What a service does with the streams of a fleet. All of it runs in one thread, so it needs no locks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .limits import Limits, Refused
 from .record import Record
 
 KEPT_WITHIN = 256
-"""A stream that has seen so many samples since it was written is written, also where no update makes it due."""
+"""A stream is written after this many samples, even if there was no update."""
 PICTURE = 64
-"""The most pixels of a memory's picture in height or width; larger ones are thinned out."""
+"""The largest height or width of an image of the memory; larger ones are thinned out."""
 
 
 class Request(NamedTuple):
@@ -30,7 +30,7 @@ class Request(NamedTuple):
 
 
 class Desk:
-    """The streams of a fleet with what is known of each.
+    """The streams of a fleet, with a record of each.
 
     Args:
         fleet: The fleet; nobody else calls it.
@@ -44,7 +44,7 @@ class Desk:
         self.names = {name for name in fleet if isinstance(name, str)}
 
     def answer(self, requests: Sequence[Request]) -> list[dict[str, Any] | Exception]:
-        """Answer requests in one call of the fleet; where it refuses them together, each by itself."""
+        """Answer requests in one call of the fleet; if it refuses them together, answer each by itself."""
         plans = self._plan(requests)
         fresh = [(r.stream, r.x[n:]) for r, n in zip(requests, plans, strict=True) if isinstance(n, int)]
         ids = [stream for stream, x in fresh for _ in x]
@@ -66,7 +66,7 @@ class Desk:
         return results
 
     def _plan(self, requests: Sequence[Request]) -> list[int | Refused]:
-        """How many of each request's first samples were learned from before, or why it is refused."""
+        """For each request, how many of its first samples were already learned from, or why it is refused."""
         positions: dict[str, int] = {}
         plans: list[int | Refused] = []
         for stream, x, sequence in requests:
@@ -99,7 +99,7 @@ class Desk:
         return int(self.fleet.method(stream).counters["samples"]) if stream in self.fleet else 0
 
     def record(self, stream: str) -> Record:
-        """What is known of a stream; a `Refused` where there is none of that name."""
+        """The record of a stream; `Refused` if there is no stream of that name."""
         if stream not in self.names:
             raise Refused(404, f"there is no stream {stream}")
         if stream not in self.records:
@@ -125,7 +125,7 @@ class Desk:
         return record.summary(stream)
 
     def drop(self, stream: str) -> None:
-        """Forget a stream."""
+        """Delete a stream."""
         self.record(stream)
         self.fleet.drop(stream)
         self.records.pop(stream, None)
@@ -137,7 +137,7 @@ class Desk:
         return Codec().encode(self.fleet.state_dict(stream))
 
     def put_state(self, stream: str, data: bytes) -> dict[str, Any]:
-        """Let a stream, new or known, go on from a state."""
+        """Continue a stream, new or known, from a state."""
         if not self._room_for({stream}):
             raise self._too_many()
         try:
@@ -152,7 +152,7 @@ class Desk:
         return record.summary(stream)
 
     def memory(self, stream: str) -> dict[str, Any]:
-        """What a stream's memory holds: labels, and images as bytes where the samples are images."""
+        """What a stream's memory holds: labels, and the images as bytes if the samples are images."""
         self.record(stream)
         memory = self.fleet.method(stream).inner.memory  # type: ignore[attr-defined]
         x = memory.inputs()
@@ -175,11 +175,11 @@ class Desk:
         return sorted(told + own, key=lambda event: event["samples"])
 
     def close(self) -> None:
-        """Write all that is not on disk."""
+        """Write every stream that is not on disk yet."""
         self.fleet.close()
 
     def _reset(self, stream: str, samples: int) -> None:
-        """Begin anew from the source; the count of samples goes on, since it is the place in the stream."""
+        """Start again from the source; the count of samples continues, since it is the place in the stream."""
         method = self.fleet.fork(stream)
         method.reset()
         state = method.state_dict()
@@ -190,7 +190,7 @@ class Desk:
         self.fleet.load_state_dict(stream, state)
 
     def _present(self, stream: str, x: Tensor) -> Tensor:
-        """Answers by a stream's present state, which stays as it is."""
+        """Answers by a stream's current state, without changing it."""
         method = self.fleet.fork(stream)
         method.pause()
         return method(x)
@@ -222,7 +222,7 @@ class Desk:
 
 
 class Row(NamedTuple):
-    """The answer to one sample; None where the sample could not be used."""
+    """The answer to one sample; None if the sample could not be used."""
 
     label: int | None
     probabilities: list[float] | None

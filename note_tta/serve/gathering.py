@@ -13,7 +13,7 @@ from .desk import Desk, Request
 from .limits import Limits, Refused
 
 TOGETHER = 64
-"""Samples of one call; a request that has more is a call of its own."""
+"""The samples of one call; a request with more samples gets its own call."""
 WAIT = 0.003
 """Seconds that a call waits for requests that are just arriving."""
 
@@ -24,16 +24,16 @@ class _Job(NamedTuple):
 
 
 class Gathering:
-    """One thread that has the desk to itself: samples are answered in order and together, tasks done between.
+    """The thread that owns the desk. It answers samples together and in order, and runs tasks in between.
 
-    A call of the fleet takes all samples that wait, up to 64. It begins at once, unless other requests
-    are just arriving: then it waits for them, for three milliseconds at most. A task waits for one call at most,
-    however many samples wait.
+    A call of the fleet takes all waiting samples, up to 64. It starts at once, unless other requests are just
+    arriving: then it waits for them, for at most three milliseconds. A task waits for at most one call, however
+    many samples are waiting.
 
     Args:
         desk: What does the work.
         limits: How many samples may wait.
-        on_call: Told of every call of the fleet: its samples and its seconds.
+        on_call: Called after every call of the fleet, with its number of samples and its seconds.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class Gathering:
 
     @property
     def waiting(self) -> int:
-        """Samples that wait."""
+        """The number of waiting samples."""
         return self._waiting
 
     @property
     def alive(self) -> bool:
-        """Whether there is somebody to do the work."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def samples(self, request: Request) -> Future[Any]:
-        """Have samples answered; a `Refused` where too many wait already."""
+        """Queue samples to be answered; `Refused` if too many are waiting already."""
         count = len(request.x)
         with self._changed:
             if self._waiting and self._waiting + count > self._limits.queue:
@@ -78,14 +78,14 @@ class Gathering:
             return future
 
     def ask(self, task: Callable[[Desk], Any]) -> Future[Any]:
-        """Have something done between two calls of the fleet."""
+        """Queue a task to be run between two calls of the fleet."""
         with self._changed:
             if len(self._tasks) >= self._limits.queue:
                 raise Refused(429, "too many requests wait: send them later")
             return self._put(self._tasks, task)
 
     def close(self) -> None:
-        """Do what was asked before, then stop."""
+        """Finish what is queued, then stop."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -127,7 +127,7 @@ class Gathering:
                 job.future.set_result(result)
 
     def _next(self) -> list[_Job] | None:
-        """What to do next: one task, or requests for samples of one shape; None where there is nothing more to come."""
+        """What to do next: one task, or requests for samples of one shape; None at the end."""
         with self._changed:
             while not (self._samples or self._tasks):
                 if self._closing:

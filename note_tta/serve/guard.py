@@ -1,4 +1,4 @@
-"""Who may ask: who has the token, or else this machine only; and headers that keep browsers strict."""
+"""Access: whoever has the token, or without one this machine only. Also headers that keep browsers strict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .limits import Refused
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 OPEN = ("/", "/healthz", "/readyz", "/openapi.json")
-"""What anybody may see: the empty page, whether the service lives, and what it can be asked."""
+"""What needs no token: the empty page, whether the service is alive, and its OpenAPI document."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -31,9 +31,9 @@ class Guard:
 
     Args:
         app: The application.
-        token: What requests must show, as `Authorization: Bearer …`; None lets everybody of this machine ask.
-            Then the name of the host must be this machine's, so that no page from elsewhere reaches it by a
-            name of its own.
+        token: The token that requests must send as `Authorization: Bearer …`. With None every process of this
+            machine may send requests, and the `Host` header must name this machine, so that no page from
+            elsewhere can reach the service under its own name.
     """
 
     def __init__(self, app: ASGIApp, token: str | None = None) -> None:
@@ -41,7 +41,7 @@ class Guard:
         self.token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Judge one request."""
+        """Pass on or refuse one request."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
@@ -64,7 +64,7 @@ class Guard:
             await self.app(scope, receive, send_strictly)
 
     def check(self, path: str, headers: Headers) -> None:
-        """Refuse who may not ask."""
+        """Refuse a request without access."""
         host = headers.get("host", "")
         if self.token is None and _name(host) not in LOOPBACK:
             raise Refused(403, "without a token the service answers to this machine's own name only")

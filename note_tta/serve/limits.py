@@ -1,4 +1,4 @@
-"""What a service takes, and how it says no."""
+"""The limits of a service, and how it refuses."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a service takes before it refuses.
+    """How much a service accepts before it refuses.
 
     Attributes:
         body: Bytes of a request.
-        pixels: Pixels of an image, judged before it is decoded.
+        pixels: Pixels of an image, checked before it is decoded.
         samples: Samples of a request.
         streams: Streams in all.
-        rate: Samples per second of one stream, in the mean; a tenfold burst is let through.
-        queue: Samples that wait to be answered, in all.
-        pending: Bytes that requests under way take, in all.
-        viewers: Open pages that are kept up to date.
+        rate: Samples per second of one stream, on average; a tenfold burst is accepted.
+        queue: Samples that wait for an answer, in all.
+        pending: Bytes of all open requests together.
+        viewers: Open dashboards.
         patience: Seconds that a request may take to arrive.
     """
 
@@ -56,7 +56,7 @@ class Limits:
 
 
 def checked_id(stream: str) -> str:
-    """A stream's id, where it is made of letters, digits and `._:@-`.
+    """A stream's id, checked to consist of letters, digits and `._:@-`.
 
     Example:
         >>> checked_id("cam-17")
@@ -73,10 +73,10 @@ def checked_id(stream: str) -> str:
 
 
 class Rates:
-    """How fast each stream sends: a bucket per stream that fills with time and empties with samples.
+    """How fast each stream sends: one token bucket per stream, which fills with time and empties with samples.
 
     Args:
-        rate: Samples per second that a stream may send in the mean; ten seconds' worth at once.
+        rate: Samples per second that a stream may send on average; up to ten seconds' worth at once.
         streams: How many streams are remembered; a forgotten one begins with a full bucket.
     """
 
@@ -86,7 +86,7 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, stream: str, samples: int) -> None:
-        """Count samples of a stream; a `Refused` where they come too fast."""
+        """Count samples of a stream; `Refused` if they come too fast."""
         full, now = 10 * self.rate, time.monotonic()
         left, then = self._buckets.pop(stream, (full, now))
         left = min(full, left + (now - then) * self.rate)
@@ -101,7 +101,7 @@ class Rates:
 
 
 class Pending:
-    """The memory that requests under way take together.
+    """The memory that all open requests take together.
 
     Args:
         limit: Bytes, in all.

@@ -1,4 +1,4 @@
-"""What the service counts, as Prometheus reads it."""
+"""The metrics of the service, for Prometheus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
 class Metrics:
-    """Counters of one application; streams are not told apart, since there may be thousands."""
+    """Counters of one application, not per stream, since there may be thousands."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -38,7 +38,7 @@ class Metrics:
         self.call_seconds.observe(seconds)
 
     def text(self, states: dict[str, int], waiting: int) -> bytes:
-        """All of it as text."""
+        """All metrics as text."""
         self.streams.clear()
         for state, count in states.items():
             self.streams.labels(state).set(count)

@@ -1,4 +1,4 @@
-"""Requests as they come over the wire, bounded in what they hold beside their body and in how long they take."""
+"""The HTTP protocol, with limits on the size of headers and on the time that a request takes to arrive."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD = 2**16
-"""Bytes of a request beside its body: its first line, headers, trailers and the frames of chunks."""
+"""Bytes of a request besides its body: first line, headers, trailers and chunk frames."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Reads requests of one connection, and closes it where one is too long or too slow.
+    """Reads the requests of one connection, and closes it if one is too long or too slow.
 
-    Uvicorn keeps headers of any length, and waits for them forever. The length of bodies is the application's
-    matter.
+    Uvicorn accepts headers of any length and waits for them forever. The application limits the bodies.
 
     Args:
         *args: For uvicorn's protocol.
@@ -40,7 +39,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read bytes; too many that are no body close the connection."""
+        """Read bytes; too many besides the body close the connection."""
         self._held += len(data)
         super().data_received(data)
         if self._held > HEAD and not self.transport.is_closing():
@@ -57,7 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """All of a request is there."""
+        """A request is complete."""
         self._held = 0
         self._arrived()
         super().on_message_complete()

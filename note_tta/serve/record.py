@@ -1,4 +1,4 @@
-"""What people want to know of a stream: how sure its answers are, how far it has adapted, what happened to it."""
+"""What the dashboard shows of a stream: its confidence, how far it has adapted, and what happened to it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ..methods.method import Method
 POINTS = 180
 """Points of a stream's history; the page draws them all."""
 RECENT = 64
-"""Samples over which the present is judged."""
+"""Samples over which the current expected error is computed."""
 USUAL = 128
-"""Samples over which a stream's best time is judged."""
+"""Samples over which a stream's lowest expected error is computed."""
 MARGIN = 0.08
-"""How much larger than in its best time a stream's expected error is when it counts as drifting."""
+"""A stream counts as drifting if its expected error is larger than its lowest one by this much."""
 EVENTS = 50
 LEVELS = {"learning": 0, "steady": 0, "drifting": 1, "suspect": 2, "rolled back": 3}
-"""The states of a stream, and how much trouble each is."""
+"""The states of a stream, by how much trouble each means."""
 
 
 class Record:
     """One stream as the page shows it. Only the thread that calls the fleet writes here.
 
-    The expected error is what the answers themselves amount to: one minus the mean of the largest probability.
-    It needs no labels, and no source data; a model that is sure of wrong answers is not found out by it, which is
-    what `tta.Watch` is for: where a stream is watched, its health is told as well.
+    The expected error is one minus the mean of the largest probability. It needs neither labels nor source
+    data, but it misses a model that is confident and wrong. `tta.Watch` is for that: if a stream is watched,
+    its health is shown as well.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Record:
         self.forget()
 
     def forget(self) -> None:
-        """Begin to judge anew."""
+        """Forget the errors so far."""
         self._counted = 0
         self._now = self._usual = self._bad = 0.0
         self._best: float | None = None
@@ -61,11 +61,11 @@ class Record:
 
     @property
     def expected_error(self) -> float | None:
-        """The error to expect of the latest answers, from 0 to 1; None before the first one."""
+        """The expected error of the latest answers, from 0 to 1; None before the first one."""
         return self._now if self._counted else None
 
     def count(self, classes: Sequence[int | None], confidences: Sequence[float]) -> None:
-        """Take in the answers to some samples: the class of each, None where it was not usable, and its probability."""
+        """Add the answers to some samples: the class of each (None if it was not usable) and its probability."""
         self.seen, self.changed = time.time(), True
         good = [c for c in classes if c is not None]
         self.predictions.extend(good)
@@ -80,7 +80,7 @@ class Record:
             self._best = self._usual if self._best is None else min(self._best, self._usual)
 
     def look(self, method: Method, *, anew: bool = False) -> None:
-        """See what a stream's method has to tell after a call; `anew` where it may have become another one."""
+        """Read a stream's method after a call; `anew` if it may have been replaced."""
         before, self.counters = {} if anew else self.counters, dict(method.counters)
         self.paused = bool(method.paused)
         if self.counters["updates"] != before.get("updates"):
@@ -100,7 +100,7 @@ class Record:
         self.changed = True
 
     def follow(self) -> tuple[str, str]:
-        """The stream's state and why; that trouble begins, changes or ends is an event."""
+        """Update the state and its reason; an event is recorded when the state changes."""
         state, why = self.judge()
         level = LEVELS.get(state, 0)
         if level != self._level:
@@ -117,7 +117,7 @@ class Record:
             del values[:-POINTS]
 
     def judge(self) -> tuple[str, str]:
-        """The stream's state and why: what the watch says, unless what has just been seen is worse."""
+        """The stream's state and its reason: the watch's, unless the latest samples look worse."""
         state, why = self._seen_state()
         health = self.health  # another thread may write while this one reads
         if health is not None and LEVELS.get(health["state"], 0) >= LEVELS[state]:
@@ -132,17 +132,17 @@ class Record:
             return "learning", f"{self._counted} answers so far"
         if self._now > best + MARGIN:
             return "drifting", (
-                f"an error of {100 * self._now:.0f} % is to be expected, {100 * best:.0f} % at its best"
+                f"the expected error is {100 * self._now:.0f} %, at its best it was {100 * best:.0f} %"
             )
-        return "steady", f"an error of {100 * self._now:.0f} % is to be expected"
+        return "steady", f"the expected error is {100 * self._now:.0f} %"
 
     @property
     def trouble(self) -> float:
-        """What streams are sorted by: the state first, then the expected error."""
+        """The sort key of streams: the state first, then the expected error."""
         return LEVELS.get(self.judge()[0], 0) + self._now
 
     def summary(self, stream: str) -> dict[str, Any]:
-        """What the wall shows."""
+        """What the wall shows of the stream."""
         state, why = self.judge()
         return {
             "id": stream,

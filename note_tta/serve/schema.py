@@ -1,4 +1,4 @@
-"""What can be asked of the service, as an OpenAPI document."""
+"""The requests of the service as an OpenAPI document."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def openapi() -> Json:
             )
             | {"parameters": [_SEQUENCE], "requestBody": {"required": True, "content": bodies}},
         },
-        "/streams": {"get": _operation("All streams, by trouble", {"type": "object"})},
+        "/streams": {"get": _operation("All streams, those with the most trouble first", {"type": "object"})},
         one: {
             "parameters": [_ID],
             "get": _operation("A stream: health, counters, events, history", _SUMMARY, 400, 404, 429),
@@ -124,16 +124,16 @@ def openapi() -> Json:
             "get": {
                 "summary": "A stream's state, to move it elsewhere",
                 "responses": {
-                    "200": {"description": "JSON and numbers; nothing in it is run.", "content": state},
+                    "200": {"description": "JSON and numbers; nothing in it is executed.", "content": state},
                     **_refusals(400, 401, 403, 404, 429),
                 },
             },
-            "put": _operation("Let a stream go on from a state", _SUMMARY, 400, 408, 413, 422, 429)
+            "put": _operation("Continue a stream from a state", _SUMMARY, 400, 408, 413, 422, 429)
             | {"requestBody": {"required": True, "content": state}},
         },
         "/live": {"get": _text("The wall, as server-sent events", "text/event-stream", 429)},
-        "/metrics": {"get": _text("What is counted, for Prometheus", "text/plain")},
-        "/healthz": {"get": _operation("Whether the service lives", {"type": "object"}, 503)},
+        "/metrics": {"get": _text("The metrics, for Prometheus", "text/plain")},
+        "/healthz": {"get": _operation("Whether the service is alive", {"type": "object"}, 503)},
         "/readyz": {"get": _operation("Whether the service takes samples", {"type": "object"}, 503)},
     }
     for what, summary in _CHANGES.items():
@@ -152,8 +152,8 @@ def openapi() -> Json:
 
 
 _CHANGES = {
-    "reset": "Begin anew from the source model; the sequence goes on",
-    "rollback": "Throw away what was learned last, or all of it where the stream is not watched",
+    "reset": "Start again from the source model; the sequence continues",
+    "rollback": "Discard what was learned since the last good snapshot, or everything if the stream is not watched",
     "pause": "Answer without learning",
     "resume": "Learn again",
 }

@@ -1,4 +1,4 @@
-"""The service as a process: it listens, and at its end it does what was asked and writes what is not on disk."""
+"""The service as a process: it listens, and at its end it finishes open requests and writes every stream to disk."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .limits import Limits
 from .protocol import BoundedProtocol
 
 CONNECTIONS = 1000
-"""Connections at once; more are turned away."""
+"""Connections at the same time; more are refused."""
 DRAIN = 4
-"""Seconds that requests under way have when the service is told to stop."""
+"""Seconds that open requests have when the service is told to stop."""
 
 
 def serve(
@@ -36,13 +36,13 @@ def serve(
         fleet: The fleet; it is closed at the end.
         host: The address to listen at.
         port: The port; 0 takes a free one.
-        token: What requests must show; needed where others than this machine can ask.
-        limits: How much is taken before it is refused.
-        classes: Names of the classes, for the page.
-        feed: A coroutine function that sends samples of its own.
+        token: The token that requests must send; required if other machines can reach the service.
+        limits: The limits beyond which requests are refused.
+        classes: Names of the classes, for the dashboard.
+        feed: A coroutine function that sends its own samples.
 
     Raises:
-        ValueError: Others than this machine could ask, and there is no token.
+        ValueError: Other machines could reach the service, and there is no token.
     """
     server = make_server(fleet, host, port, token=token, limits=limits, classes=classes, feed=feed)
     server.run()
@@ -80,7 +80,7 @@ def make_server(
 
 
 def check_address(host: str, token: str | None) -> None:
-    """Refuse to be reached by others without a token.
+    """Refuse an address that other machines can reach if there is no token.
 
     Example:
         >>> check_address("0.0.0.0", None)

@@ -1,4 +1,4 @@
-"""The wall: all streams for people to look at, sent again whenever something changed."""
+"""The wall: all streams on the dashboard, sent again whenever something has changed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from .record import Record
 
 SHOWN = 240
-"""Streams on the wall: those with the most trouble."""
+"""The number of streams on the wall: those with the most trouble."""
 EVERY = 1.0
-"""Seconds between two points of a stream's history, and between two looks of a page."""
+"""Seconds between two points of a stream's history, and between two updates of a page."""
 
 
 class Wall:
-    """What pages show of the streams.
+    """What dashboards show of the streams.
 
     Records are written by another thread, one value at a time; what is read here may be of two moments.
 
@@ -36,13 +36,13 @@ class Wall:
         self._shown: dict[str, Any] = {"streams": [], "states": {}}
 
     async def keep(self) -> None:
-        """Go on for as long as the service runs: a point of history each second for streams that had samples."""
+        """While the service runs, add a point of history each second to streams that had samples."""
         while True:
             await asyncio.sleep(EVERY)
             self.mark()
 
     def mark(self) -> None:
-        """Add a point to the history of each stream that changed, and look at all anew."""
+        """Add a point to the history of each stream that changed, and send the wall again."""
         now = time.time()
         for record in list(self.records.values()):
             if record.changed:
@@ -51,7 +51,7 @@ class Wall:
         self._shown = self.look()
 
     def look(self) -> dict[str, Any]:
-        """All streams by trouble, the ones with the most first; of many only the first ones."""
+        """All streams, those with the most trouble first, up to the limit."""
         judged = [(name, record, record.judge()[0]) for name, record in list(self.records.items())]
         asleep = len(self.names) - len(judged)
         worst = sorted(judged, key=lambda one: (-one[1].trouble, one[0]))[:SHOWN]
@@ -66,7 +66,7 @@ class Wall:
         }
 
     async def live(self) -> AsyncIterator[str]:
-        """Server-sent events: the wall, whenever it was looked at anew."""
+        """The wall as server-sent events, whenever it has changed."""
         self.viewers += 1
         try:
             sent: Any = None

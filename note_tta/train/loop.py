@@ -45,12 +45,14 @@ class _Run:
     seed: int
     team: Team
     workers: int
-    optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler
-    device: torch.device
     epoch: int = 0
     seconds: float = 0.0
     history: list[Epoch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.device = next(self.model.parameters()).device
+        self.optimizer = make_optimizer(self.recipe, self.model)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.device.type == "cuda")
 
     def state(self) -> dict[str, Any]:
         return {
@@ -135,17 +137,7 @@ def train(
             load_weights(model, out).eval()
             return restore_card(out) if team.is_first else read_card(out)
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        run = _Run(
-            model=model,
-            recipe=recipe,
-            samples=samples,
-            seed=seed,
-            team=team,
-            workers=workers,
-            optimizer=make_optimizer(recipe, model),
-            scaler=torch.amp.GradScaler(device.type, enabled=device.type == "cuda"),
-            device=device,
-        )
+        run = _Run(model, recipe, samples, seed, team, workers)
         if saved.exists():
             run.load_state(_read_state(saved, identity, device))
         team.wait()

@@ -49,7 +49,7 @@ def compare(
     Args:
         x: The samples.
         answers: The adapted model's answers to them, as they were given.
-        adapted: Its tensors; None while learning rests.
+        adapted: Its tensors; None while learning rests, and where it answers by statistics of the batch.
         bench: Answers with tensors that it is lent.
         tally: Counts the pairs and adds up the evidence.
         reference: What is known of the source.

@@ -19,6 +19,9 @@ PARTS = 4
 """While all is calm, each look asks one in so many of the kept source samples, all of them in turn."""
 ENOUGH_CLASSES = 10
 """A stream of so many effective classes, or of all the model has, counts as broad."""
+WITHOUT_STATISTICS = 1 / 3
+"""How much of the tolerance a model without running statistics has. Statistics follow the input, which costs source
+samples some probability for good reasons; without them nothing moves but what was learned."""
 NARROW = 1.5
 """A memory of fewer effective classes than this is too narrow to learn from for long."""
 COPIED = 0.5
@@ -36,7 +39,7 @@ class Trouble(NamedTuple):
 
     Attributes:
         strain: How near it is to an alarm, 1 being one.
-        name: "forgetting", "collapse", "copies", "dead" or "narrow".
+        name: "forgetting", "collapse", "unsteady", "copies", "dead" or "narrow".
         words: What to say.
     """
 
@@ -46,7 +49,13 @@ class Trouble(NamedTuple):
 
 
 def look_at(
-    method: Method, tally: Tally, reference: Reference | None, bench: Bench, *, tolerance: float, look: int
+    method: Method,
+    tally: Tally,
+    reference: Reference | None,
+    bench: Bench,
+    tolerance: float,
+    look: int,
+    patience: float,
 ) -> tuple[dict[str, float], list[Trouble]]:
     """Every signal by name, and every trouble that could be looked for.
 
@@ -61,6 +70,7 @@ def look_at(
         bench: Answers with tensors that it is lent.
         tolerance: How much of their probability source samples may lose.
         look: Samples between two looks.
+        patience: The expected number of comparisons with the source model between two false calls.
     """
     memory: Any = getattr(method, "memory", None)
     held = memory is not None and len(memory) > 0
@@ -85,6 +95,8 @@ def look_at(
     if tally.pairs >= ENOUGH_PAIRS:
         words = f"the answers amount to {ours:.1f} classes where the source model's amount to {theirs:.1f}"
         troubles.append(Trouble(theirs / max(ours, 1e-9) - 1, "collapse", words))
+    words = "neighbouring samples get the same answer less often than by the source model"
+    troubles.append(Trouble(tally.unsteadiness(patience), "unsteady", words))
     levels = {} if reference is None else reference.levels
     return signals, [each._replace(strain=each.strain / levels.get(each.name, 1.0)) for each in troubles]
 
@@ -99,6 +111,8 @@ def _forgetting(
 ) -> Trouble:
     """Source samples that lose the probability that the source model gave to its answers."""
     allowed = tolerance * min(1.0, max(signals["classes"] / broad(tally.classes), 1 / ENOUGH_CLASSES))
+    if not any(name.endswith("running_mean") for name in method.backbone.source):
+        allowed *= WITHOUT_STATISTICS
     mean = math.inf
     if tally.strain <= CALM and not reference.own_statistics:
         some = slice(tally.looks % PARTS, None, PARTS)

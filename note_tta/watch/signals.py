@@ -56,6 +56,26 @@ def lost_probability(logits: Tensor, answers: Tensor, chances: Tensor) -> Tensor
     return (chances - now).clamp(min=0)
 
 
+def persistence(answer: int, before: int, weights: Tensor) -> float:
+    """How much more often than by chance an answer repeats the one before, for one sample; on average 0 by chance.
+
+    On a correlated stream neighbours share their class, so a good model repeats itself there more than its answers'
+    shares explain. A model that goes wrong repeats itself less, whichever way it does so: answers that are spread
+    over the classes do not repeat, and one answer for everything repeats no more than its share says.
+
+    Args:
+        answer: To a sample.
+        before: The same model's to a sample shortly before.
+        weights: Of each class among its answers until then, over a long time.
+
+    Example:
+        >>> persistence(1, 1, torch.tensor([3.0, 1.0])), persistence(0, 1, torch.tensor([3.0, 1.0]))
+        (0.75, -0.75)
+    """
+    share = float(weights[answer]) / max(float(weights.sum()), 1e-9)
+    return float(answer == before) - share
+
+
 def copies(samples: Tensor) -> float:
     """The share of samples that have a near copy among the others: a frozen sensor, repeated frames.
 

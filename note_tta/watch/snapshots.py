@@ -12,6 +12,11 @@ class Snapshot(NamedTuple):
     learned: dict[str, Any]
 
 
+def name_of(snapshot: Snapshot | None) -> str:
+    """What a state is called in events; None is the source."""
+    return "the source" if snapshot is None else f"sample {snapshot.samples:,}"
+
+
 class Snapshots:
     """A few good snapshots whose ages grow by factors of four, as a part of a watch.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -10,14 +11,21 @@ from torch import Tensor
 
 from ..methods.objectives import entropies
 from .estimate import Estimate, wilson
-from .signals import Detector, Wager
+from .signals import Detector, Wager, persistence
 
 HALF_LIFE_IN_PAIRS = 64
+UNSTEADY = 0.15
+"""Answers that repeat the one before by so much less than the source model's do are no trouble yet."""
+STAKE = 0.7
+"""How much of the evidence is risked on each sample's repeated answers."""
 LONGER = 4
 """The long window over the answers is so many times the short one."""
 DRIFTED = 0.1
 """How far the mean rank of entropies is from a half while the input counts as drifting; and, where no source is
 known, how many standard deviations a layer's statistics have moved."""
+DOUBT = 64
+"""So much evidence of misfit or of unsteady answers is a reason to look closely; where both models are
+alike there are 11 and 9."""
 SHOWN_CLASSES = 32
 """Up to so many classes the history has the share of each."""
 
@@ -49,10 +57,15 @@ class Tally:
         waiting: The logits of answers that are not counted in any window yet.
         ours: The same among answers that were compared with the source model's.
         theirs: The same among the source model's.
+        unsteady: Evidence that the answers repeat themselves less than the source model's do.
+        before_ours: The latest answer that was compared with the source model's.
+        before_theirs: The source model's to the same sample.
     """
 
     def __init__(self) -> None:
         self.misfit, self.surprise, self.wager = Detector(), Detector(), Wager()
+        self.unsteady = Detector()
+        self.before_ours = self.before_theirs = -1
         self.next_look = self.last_look = 0
         self.samples = self.classes = self.pairs = self.unasked = 0
         self.looks, self.strain = 0, 0.0
@@ -103,7 +116,12 @@ class Tally:
         self.last = int(answers[-1])
 
     def pair(self, ours: int, theirs: int) -> None:
-        """Take in an answer and the source model's to the same sample."""
+        """Take in an answer and the source model's to the same sample; the evidence is for their order too."""
+        if self.pairs:
+            steady = persistence(theirs, self.before_theirs, self.theirs)
+            gap = steady - persistence(ours, self.before_ours, self.ours)
+            self.unsteady.add(1 + STAKE * (min(1.0, max(-1.0, gap)) - UNSTEADY), math.inf)
+        self.before_ours, self.before_theirs = ours, theirs
         keep = 0.5 ** (1 / HALF_LIFE_IN_PAIRS)
         self.ours, self.theirs = self.ours * keep, self.theirs * keep
         self.ours[ours] += 1
@@ -111,6 +129,22 @@ class Tally:
         step = max(1 - keep, 1 / (self.pairs + 1))
         self.differ += step * ((ours != theirs) - self.differ)
         self.pairs += 1
+
+    @property
+    def doubted(self) -> bool:
+        """Whether what was compared with the source model is a reason to look closely."""
+        return max(self.misfit.sum, self.unsteady.sum) >= DOUBT
+
+    def unsteadiness(self, patience: float) -> float:
+        """How near the answers are to being called unsteady: 0 without evidence for or against it, 1 when they are.
+
+        Args:
+            patience: The expected number of comparisons between two false calls.
+        """
+        even = (1 - STAKE * UNSTEADY) / (STAKE * UNSTEADY)  # where the recursion stays if no answers differ
+        return max(
+            0.0, math.log(max(self.unsteady.sum, even) / even) / math.log(max(patience, 2 * even) / even)
+        )
 
     def bet(self, rank: float, patience: float) -> bool:
         """Take in the rank of the source model's entropy among the source's; returns whether the input has drifted."""
@@ -157,6 +191,7 @@ class Tally:
     def start_over(self) -> None:
         """Forget what was gathered about a state that has been left."""
         self.misfit.clear()
+        self.unsteady.clear()
         self.clear_pairs()
         self.lasting = dict.fromkeys(self.lasting, 0.0)
 
@@ -187,13 +222,17 @@ class Tally:
         share = self.beyond / max(self.weight, 1e-9)
         return Estimate(*(round(100 * end, 2) for end in (share, *wilson(share, self.changes))))
 
+    @property
+    def _detectors(self) -> tuple[Detector, ...]:
+        return self.misfit, self.surprise, self.unsteady
+
     def state_dict(self) -> dict[str, Any]:
         """Every count."""
         plain = {name: value for name, value in vars(self).items() if not isinstance(value, Detector | Wager)}
         return {
             **{name: value.clone() if isinstance(value, Tensor) else value for name, value in plain.items()},
             "waiting": torch.cat(self.waiting) if self.waiting else torch.zeros(0, 0),
-            "evidence": [self.misfit.sum, self.surprise.sum, self.wager.bet, self.wager.squares],
+            "evidence": [each.sum for each in self._detectors] + [self.wager.bet, self.wager.squares],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -215,7 +254,9 @@ class Tally:
             raise ValueError("its waiting answers are of another number of classes")
         if not -1 <= self.last < max(self.classes, 1):
             raise ValueError(f"its last answer is {self.last}")
-        self.misfit.sum, self.surprise.sum, self.wager.bet, self.wager.squares = map(float, state["evidence"])
+        *sums, self.wager.bet, self.wager.squares = map(float, state["evidence"])
+        for detector, evidence in zip(self._detectors, sums, strict=True):
+            detector.sum = evidence
 
     def _grow(self, classes: int) -> None:
         if self.classes != classes:

@@ -24,18 +24,16 @@ from .page import write_page
 from .reference import Known, Reference, Source, learn_reference
 from .settings import CHECKED, check
 from .signals import drift, effective_classes
-from .snapshots import Snapshot, Snapshots
+from .snapshots import Snapshots, name_of
 from .tally import Tally
 
 LOG = logging.getLogger("note_tta.watch")
 
 CANARIES = 64
 """So many source samples are kept."""
-TOGETHER = 8
-"""So many of the samples that are put to the source model are put to it in one pass."""
-MISFITS = 64
-"""So much evidence that the statistics do not fit any more is a reason to look closely; where the source's and the
-adapted ones fit alike there are 11."""
+TOGETHER = 16
+"""So many of the samples that are put to the source model are put to it in one pass; half as many while there is reason
+to look closely."""
 REST = 2
 """Looks that learning rests after an alarm; twice as long after one that comes soon again."""
 LONGEST_REST = 64
@@ -56,6 +54,7 @@ class Watch(Wrapper):
     - **Forgetting** (with `source`): samples of the source, kept with the state, lose the probability that the
       source model gave to its answers. Allowed is `tolerance`, and less where what is learned from is narrow.
     - **Collapse**: the answers amount to less than half the classes that the source model's do.
+    - **Unsteady answers**: neighbouring samples get the same answer less often than by the source model.
     - **Copies**: half the memory's samples are copies of others for long, as from a camera that hangs.
     - **Dead input** (with `source`): a tenth of what varied on the source does not vary in the memory for long.
     - **Narrow memory** (without `source`): learning from one class for long.
@@ -178,7 +177,7 @@ class Watch(Wrapper):
             self.inner.roll_back(snapshot if target is None else target.learned)
             self.tally.start_over()
             self.tally.counts["rollbacks"] += 1
-            name = "a given snapshot" if snapshot is not None else _name(target)
+            name = "a given snapshot" if snapshot is not None else name_of(target)
             self._tell("rollback", f"back to {name}, as was asked for", {})
 
     def calibrate(self, source: Iterable[Any], samples: int = 8192) -> dict[str, float]:
@@ -243,7 +242,7 @@ class Watch(Wrapper):
             x, rows = x[good.to(x.device)], logits[good]
         else:
             rows = logits
-        tally, step = self.tally, max(1, self.sample // CLOSER) if self.tally.close else self.sample
+        tally, step = self.tally, self._step
         asked = range(-(tally.samples + 1) % step, len(rows), step)
         due = tally.samples % self.sample + len(rows) >= self.sample
         tally.wait(rows)
@@ -251,7 +250,7 @@ class Watch(Wrapper):
             self._keep(x[row], int(rows[row].argmax()))
         if due:
             tally.count(torch.inf if self.reference is None else self.reference.threshold, self.look)
-            if tally.unasked >= TOGETHER:
+            if tally.unasked >= (TOGETHER if step == self.sample else TOGETHER // 2):
                 self._compare()
             if tally.samples >= (tally.next_look or self._closer):
                 self._look_at_all()
@@ -268,23 +267,25 @@ class Watch(Wrapper):
 
     def _compare(self) -> None:
         """Put the samples that were kept to the source model; return to what fits them where it fits better."""
-        tally = self.tally
+        tally, new = self.tally, min(self.tally.unasked, len(self.recent))
         tally.unasked = 0
         found = compare(
-            self.recent.inputs(),
-            self.recent.labels(),
-            self.inner.tensors if tally.resting_since is None else None,
+            self.recent.inputs()[-new:],
+            self.recent.labels()[-new:],
+            self.inner.tensors if self.inner.batch_free and tally.resting_since is None else None,
             bench=self.bench,
             tally=tally,
             reference=self.reference,
-            patience=self.expected_run * CLOSER / self.sample,
+            patience=self._patience,
         )
         if found.drifts and not tally.drifting:
             self._drift(begins=True)
         if found.worse_by is not None:
             self._return(found.worse_by)
-        elif tally.misfit.sum >= MISFITS and not tally.close:
+        elif tally.doubted and not tally.close:
             tally.close, tally.next_look = True, min(tally.next_look, tally.samples + self._closer)
+        if tally.unsteady.sum >= self._patience:
+            tally.next_look = min(tally.next_look, tally.samples) or self._closer
 
     def _return(self, worse_by: float) -> None:
         """Go back to what fits the latest samples best: a snapshot or the source."""
@@ -293,13 +294,13 @@ class Watch(Wrapper):
         if self.rollback:
             self.inner.roll_back(None if best is None else best.learned)
             self.tally.counts["returns"] += 1
-            cause = f"the statistics of {_name(best)} fit the stream better than the adapted ones"
+            cause = f"the statistics of {name_of(best)} fit the stream better than the adapted ones"
             self._tell("return", cause, {"misfit": round(found, 4), "worse_by": round(worse_by, 2)})
 
     def _look_at_all(self) -> None:
         tally = self.tally
         signals, troubles = look_at(
-            self.inner, tally, self.reference, self.bench, tolerance=self.tolerance, look=self.look
+            self.inner, tally, self.reference, self.bench, self.tolerance, self.look, self._patience
         )
         worst = max(troubles, default=Trouble(0.0, "", ""))
         tally.strain, tally.trouble = max(0.0, worst.strain), worst.words
@@ -318,14 +319,24 @@ class Watch(Wrapper):
         elif not tally.alarmed:
             self._alarm(worst.words, signals)
         fresh = tally.samples < self.look or self._woken_within(SOON)
-        doubted = tally.strain >= SUSPECT or tally.misfit.sum >= MISFITS
-        tally.close = tally.resting_since is None and (fresh or doubted)
+        tally.close = tally.resting_since is None and (fresh or tally.strain >= SUSPECT or tally.doubted)
         tally.next_look = tally.samples + (self._closer if tally.close else self.look)
 
     @property
     def _closer(self) -> int:
         """Samples between two looks while there is reason to look closely."""
         return max(1, self.look // CLOSER // self.sample) * self.sample
+
+    @property
+    def _step(self) -> int:
+        """Samples between two that go to the source model; answers by the batch's statistics can spoil at once."""
+        often = self.tally.close or not self.inner.batch_free
+        return max(1, self.sample // CLOSER) if often else self.sample
+
+    @property
+    def _patience(self) -> float:
+        """How many samples are put to the source model in an expected run, if that is done closely."""
+        return self.expected_run * CLOSER / self.sample
 
     def _woken_within(self, looks: int) -> bool:
         return self.tally.woken is not None and self.tally.samples - self.tally.woken < looks * self.look
@@ -348,7 +359,7 @@ class Watch(Wrapper):
         tally.start_over()
         tally.counts["rollbacks"] += 1
         super().pause()
-        self._tell("rollback", f"back to {_name(target)}; learning rests", {"rest": tally.rest * self.look})
+        self._tell("rollback", f"back to {name_of(target)}; learning rests", {"rest": tally.rest * self.look})
 
     def _wake(self) -> None:
         """Let learning begin again after a rest, when the answers are varied, or after a rest of many times that."""
@@ -358,6 +369,7 @@ class Watch(Wrapper):
         quiet = effective_classes(tally.answers) >= broad(tally.classes) / 2
         if rested >= rest and (quiet or rested >= SOON * rest):
             tally.resting_since, tally.woken, tally.alarmed = None, tally.samples, False
+            tally.unsteady.clear()
             tally.counts["resting_samples"] += rested
             super().resume()
             self._tell("resume", "the signals are quiet" if quiet else "trying again after a long rest", {})
@@ -387,7 +399,3 @@ class Watch(Wrapper):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_bench": None, "on_event": None}
-
-
-def _name(snapshot: Snapshot | None) -> str:
-    return "the source" if snapshot is None else f"sample {snapshot.samples:,}"

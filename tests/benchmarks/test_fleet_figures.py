@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import note_tta as tta
-from benchmarks import fleet
+from benchmarks import fleet, fleet_equality
 from note_tta.models import build_model
 
 
@@ -34,16 +34,16 @@ def test_mixes_have_the_streams_that_they_say(mix):
 
 
 def test_a_fleet_is_as_separate_methods_and_one_that_is_not_is_noticed(monkeypatch):
-    assert all(figure.kept for figure in fleet.equality(tiny(), sources(3), 2))
+    assert all(figure.kept for figure in fleet_equality.equality(tiny(), sources(3), 2))
     answer = tta.Fleet.__call__
     monkeypatch.setattr(tta.Fleet, "__call__", lambda self, ids, x: answer(self, ids[::-1], x))
-    assert not all(figure.kept for figure in fleet.equality(tiny(), sources(3), 2))
+    assert not all(figure.kept for figure in fleet_equality.equality(tiny(), sources(3), 2))
 
 
 def test_a_state_that_differs_in_what_is_no_float_is_infinitely_apart():
     state = tta.NOTE(tiny()).state_dict()
-    assert fleet._apart(state, state) == 0
-    assert fleet._apart(state, state | {"counters": state["counters"] | {"samples": 1}}) == math.inf
+    assert fleet_equality._apart(state, state) == 0
+    assert fleet_equality._apart(state, state | {"counters": state["counters"] | {"samples": 1}}) == math.inf
 
 
 def test_every_size_is_measured_in_every_mix(monkeypatch):
@@ -81,5 +81,5 @@ def test_fifty_real_streams_are_as_separate_methods(data_root):
     if not weights.exists():
         pytest.skip(f"{weights} is not there")
     model = tta.load_weights(tta.convert_iabn(build_model("resnet20", 10)), weights).eval()
-    for figure in fleet.equality(model, fleet.cifar10_streams(50), 2):
+    for figure in fleet_equality.equality(model, fleet_equality.cifar10_streams(50), 2):
         assert figure.kept, figure

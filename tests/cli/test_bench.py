@@ -1,4 +1,9 @@
-from note_tta.cli import bench
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "note_tta"
 
 
 def test_options_reach_the_benchmarks(program, capfd):
@@ -6,7 +11,9 @@ def test_options_reach_the_benchmarks(program, capfd):
     assert "--only must be among limit, flat, separate" in capfd.readouterr().err
 
 
-def test_without_a_clone_it_says_what_to_do(program, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(bench, "ROOT", tmp_path)
-    assert program("bench") == 2
-    assert "run this in a clone" in capsys.readouterr().err
+def test_a_package_outside_of_a_clone_has_no_benchmarks_and_no_command_for_them(tmp_path):
+    shutil.copytree(PACKAGE, tmp_path / "note_tta", ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run(
+        [sys.executable, "-m", "note_tta", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "reproduce" in done.stdout and "bench" not in done.stdout

@@ -86,7 +86,7 @@ def test_download_of_the_embedded_set_is_nothing_to_do(tmp_path):
     ("arguments", "message"),
     [
         (["prepare", "cifar10"], "error: cifar10 test images not found; looked in"),
-        (["verify", "svhn"], "error: unknown dataset 'svhn'; known are: cifar10"),
+        (["verify", "svhn"], "error: unknown dataset 'svhn'; known are cifar10"),
         (["preview", "digits", "--out", "x.gif"], "error: the picture's name must end in .png"),
         (["download", "svhn"], "error: unknown dataset 'svhn'"),
     ],

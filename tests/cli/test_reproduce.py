@@ -120,11 +120,14 @@ def test_several_experiments_share_their_cells(call, hapt, capsys):
     ("arguments", "message"),
     [
         (["table9"], "unknown experiment 'table9'; known are table1, table2"),
-        (["table1", "--dataset", "hapt"], "table1 is about cifar10, cifar100, imagenet, not hapt"),
-        (["table-hapt", "--rows", "pbrs"], "table-hapt has no row 'pbrs'"),
+        (
+            ["table1", "--dataset", "hapt"],
+            "unknown dataset 'hapt' of table1; known are cifar10, cifar100, imagenet",
+        ),
+        (["table-hapt", "--rows", "pbrs"], "unknown row 'pbrs' of table-hapt"),
         (
             ["table-hapt", "--domains", "user99"],
-            "hapt has no domain 'user99' for table-hapt; it has user22, user23",
+            "unknown domain 'user99' of hapt; known are user22, user23",
         ),
         (["table2"], "not found; looked in"),
         (["table-hapt", "--models", "nowhere"], "no source model hapt-sensor_cnn4-bn-seed0.safetensors in"),

@@ -113,7 +113,7 @@ def test_own_model_and_data(call, own, capsys, norm):
         (("--dataset", "nothing"), "nothing"),
         (
             ("--dataset", "digits", "--domains", "rain"),
-            "digits has no domain 'rain'; it has train, test, contrast",
+            "unknown domain 'rain' of digits; known are train, test, contrast",
         ),
         (("--dataset", "digits"), "no source model digits-digits_cnn-iabn-seed0.safetensors in"),
         (("--dataset", "digits", "--stream", "random"), "unknown stream 'random'"),
@@ -128,7 +128,7 @@ def test_own_model_and_data(call, own, capsys, norm):
         (("--dataset", "digits", "--workers", "0"), "workers must be at least 1, got 0"),
         (("--data", "mine.npz"), "--data needs --model module:function"),
         (("--data", "none.npz", "--model", "a:b"), "no such data: none.npz; --data is a folder"),
-        (("--dataset", "cifar"), "unknown dataset 'cifar'; known are: cifar10"),
+        (("--dataset", "cifar"), "unknown dataset 'cifar'; known are cifar10"),
         (("--data", "mine.npz", "--model", "a:b"), "cannot import a for the model a:b"),
         (("--data", "mine.npz", "--model", "resnet20", "--checkpoint", "w.pt"), "no checkpoint w.pt"),
     ],

@@ -54,7 +54,7 @@ def test_the_fingerprint_follows_the_content():
 
 
 def test_an_unknown_domain_lists_the_known_ones():
-    with pytest.raises(ValueError, match="digits has no domain 'fog'; it has: train, test, contrast"):
+    with pytest.raises(ValueError, match="unknown domain 'fog' of digits; known are train, test, contrast"):
         open_dataset("digits").domain("fog")
 
 

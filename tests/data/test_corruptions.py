@@ -182,7 +182,7 @@ def test_what_is_not_reported_on_is_not_among_the_fifteen():
     assert len(CORRUPTIONS) == 15
     assert not set(FURTHER) & set(CORRUPTIONS)
     assert set(PRACTICAL_ORDER) == set(CORRUPTIONS)
-    with pytest.raises(ValueError, match="unknown corruption 'saturate' for imagenet"):
+    with pytest.raises(ValueError, match="unknown corruption 'saturate' of imagenet"):
         parameters("saturate", 5, "imagenet")
 
 
@@ -357,7 +357,7 @@ def test_procedural_ice_is_seeded_and_varied():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fogg", 5), "unknown corruption 'fogg' for cifar; known are: gaussian_noise"),
+        (("fogg", 5), "unknown corruption 'fogg' of cifar; known are gaussian_noise"),
         (("fog", 0), "severity must be 1, 2, 3, 4 or 5, got 0"),
     ],
 )
@@ -385,5 +385,5 @@ def test_mnist_has_one_severity():
     assert parameters("fog", 1, "mnist") == (3, 1.4, 256)
     with pytest.raises(ValueError, match="MNIST-C has a single severity, 1, got 5"):
         parameters("fog", 5, "mnist")
-    with pytest.raises(ValueError, match="unknown corruption 'snow' for mnist"):
+    with pytest.raises(ValueError, match="unknown corruption 'snow' of mnist"):
         parameters("snow", 1, "mnist")

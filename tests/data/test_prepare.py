@@ -216,7 +216,7 @@ def test_kitti_is_rendered_once_and_read_back_the_same(tmp_path):
     ("name", "options", "message"),
     [
         ("hapt", {}, "cannot regenerate 'hapt'; these can be: cifar10"),
-        ("cifar10", {"corruptions": ["mist"]}, "unknown corruption 'mist' for cifar10"),
+        ("cifar10", {"corruptions": ["mist"]}, "unknown corruption 'mist' of cifar10"),
         ("cifar10", {"severities": [6]}, "severity must be 1, 2, 3, 4 or 5, got 6"),
         ("cifar10", {"workers": 0}, "workers must be at least 1, got 0"),
         ("kitti", {"severities": [5]}, "leave --corruption and --severity out"),

@@ -42,7 +42,7 @@ def test_mistakes_leave_no_file(tmp_path):
     with pytest.raises(ValueError, match=r"must end in .png, .svg or .pdf, got x.gif"):
         preview("digits", tmp_path, tmp_path / "x.gif")
     with pytest.raises(
-        ValueError, match="stream must be one of iid, dirichlet, sorted, chronological, got 'random'"
+        ValueError, match="unknown stream 'random'; known are iid, dirichlet, sorted, chronological"
     ):
         preview("digits", tmp_path, tmp_path / "x.png", stream="random")
     with pytest.raises(MissingData):

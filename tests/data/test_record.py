@@ -30,7 +30,7 @@ def test_an_opened_dataset_is_what_its_record_says():
 
 
 def test_names_and_options_that_are_not_there():
-    with pytest.raises(ValueError, match="unknown dataset 'svhn'; known are: cifar10, cifar100"):
+    with pytest.raises(ValueError, match="unknown dataset 'svhn'; known are cifar10, cifar100"):
         find_dataset("svhn")
     with pytest.raises(TypeError, match="dataset digits does not take severity; its options are: seed"):
         open_dataset("digits", severity=3)

@@ -48,7 +48,7 @@ def test_missing_data_says_what_where_and_how(tmp_path, name):
 
 
 def test_unknown_names_and_options_are_named():
-    with pytest.raises(ValueError, match="unknown dataset 'cifar'; known are: cifar10"):
+    with pytest.raises(ValueError, match="unknown dataset 'cifar'; known are cifar10"):
         open_dataset("cifar")
     with pytest.raises(TypeError, match="dataset digits does not take severity; its options are: seed"):
         open_dataset("digits", severity=3)

@@ -39,7 +39,7 @@ def test_the_camera_adapts_and_remembers(root, tmp_path):
     assert "3 updates, error so far" in first and "samples 200" in first
     write_images(tmp_path / "frames", 70)
     second = run(root, tmp_path, "webcam_stream.py", "--frames", "frames")
-    assert "going on after 200 frames" in second
+    assert "continuing after 200 frames" in second
     assert "4 updates\n" in second and "samples 270" in second
 
 

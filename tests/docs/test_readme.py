@@ -20,6 +20,16 @@ def test_the_demonstration_is_as_soon_there_as_was_measured(tool, root):
     assert table.fill(page, tool("live_tables").demo_line(), *table.DEMO) == page, "run `make figures`"
 
 
+def test_the_picture_shows_the_errors_of_the_example(tool, root):
+    code = tool("code_blocks")
+    picture = (root / "docs" / "pictures" / "drift.svg").read_text(encoding="utf-8")
+    for name in ("README.md", "docs/index.md"):
+        first = code.find_blocks((root / name).read_text(encoding="utf-8"))[0]
+        errors = [line.split()[-3] for line in first.output.splitlines()]
+        assert len(errors) == 4
+        assert [error for error in errors if f" {error} %" not in picture] == [], "run `make figures`"
+
+
 def save(
     folder,
     method,
@@ -45,21 +55,21 @@ def save(
 def test_the_table_marks_the_lowest_and_the_worse_and_names_the_runs(tool, tmp_path):
     for seed in (0, 1):
         save(tmp_path, "source", 50.0, seed=seed)
-        save(tmp_path, "bn_stats", 70.0 + 2 * seed, seed=seed)
+        save(tmp_path, "tent", 70.0 + 2 * seed, seed=seed)
         save(tmp_path, "note", 30.0, norm="iabn", seed=seed)
         save(tmp_path, "note+filter", 5.0, norm="iabn", seed=seed)
     save(tmp_path, "source", 50.0, stream="iid")
     save(tmp_path, "source", 9.0, dataset="hapt", domain="user22", stream="chronological")
     lines = tool("readme_table").table(tmp_path, "elsewhere.md").splitlines()
-    assert lines[0] == "| Method | CIFAR10-C<br>runs of 7 | HAPT<br>runs of 7 |"
+    assert lines[0] == "| Method | CIFAR10-C<br>images<br>runs of 7 | HAPT<br>phone sensors<br>runs of 7 |"
     assert lines[2:6] == [
         "| Source | 50.0 ± 0.0 | **9.0** |",
-        "| BN Stats | 71.0 ± 1.0 ▲ | – |",
+        "| TENT | 71.0 ± 1.0 ▲ | – |",
         "| NOTE | 30.0 ± 0.0 | – |",
         "| NOTE + filter (ours) | **5.0 ± 0.0** | – |",
     ]
-    assert len(lines) == 8 and "(elsewhere.md)" in lines[7]
-    assert lines[7].endswith("Better than NOTE alone: NOTE + filter (ours) on CIFAR10-C, Source on HAPT.")
+    assert len(lines) == 8
+    assert lines[7].endswith("NOTE alone is not the best on CIFAR10-C, HAPT. [All results](elsewhere.md).")
 
 
 def test_a_row_that_covers_less_than_source_is_left_out(tool, tmp_path):

@@ -7,6 +7,7 @@ from note_tta.experiments.experiment import Point, template_for
 from note_tta.experiments.variants import VARIANTS, Variant
 from note_tta.methods import METHODS, find_method
 from note_tta.methods.states import keywords
+from note_tta.recommended import WARM_START
 
 IDS = [
     "table1",
@@ -19,6 +20,7 @@ IDS = [
     "table-source",
     "table-hapt",
     "table-filter",
+    "table-options",
     "table-ptta",
     "table-continual",
     "table-mixed",
@@ -149,6 +151,16 @@ def test_the_filter_is_shown_around_source_and_around_note():
         ("note", "iabn"),
         ("note+filter", "iabn"),
     }
+
+
+def test_the_options_of_note_are_each_changed_alone():
+    made = cells("table-options", "cifar10", targets=["a"])
+    assert [dict(cell.method_options) for cell in made] == [
+        {},
+        {"delay": 64},
+        {"learn_from": 16},
+        {"warm_start": WARM_START},
+    ]
 
 
 def test_batch_size_is_notes_memory_and_interval():

@@ -5,11 +5,12 @@ import pytest
 from note_tta.experiments.catalog import EXPERIMENTS
 from note_tta.experiments.runner import plan, run_cells
 from note_tta.experiments.store import Store
-from note_tta.experiments.variants import FORMS_OF_NOTE, PROTOCOL_ROWS, VARIANTS
+from note_tta.experiments.variants import FORMS_OF_NOTE, OPTION_ROWS, PROTOCOL_ROWS, VARIANTS
 from note_tta.report.build import make_report
 
 METHODS = ["Source", "BN Stats", "ONDA", "PL", "TENT", "LAME", "CoTTA", "NOTE"]
 FILTER = ["Source", "Source + filter (ours)", "LAME", "NOTE", "NOTE + filter (ours)", "adapt (ours)"]
+OPTIONS = [VARIANTS[row].title for row in OPTION_ROWS]
 PROTOCOL = [dict(FORMS_OF_NOTE).get(row, VARIANTS[row].title) for row in PROTOCOL_ROWS]
 IMAGES = ["CIFAR10-C", "CIFAR100-C", "ImageNet-C", "Avg"]
 CIFARS = ["CIFAR10-C", "CIFAR100-C", "Avg"]
@@ -60,6 +61,7 @@ PAPER = {
     ),
     "table-hapt": ({"-correlated": (METHODS, ["user22", "user23", "Avg"])}, 0),
     "table-filter": ({"": (FILTER, ["CIFAR10-C", "HAPT", "Avg", "CIFAR10-C"])}, 0),
+    "table-options": ({"": (OPTIONS, ["CIFAR10-C"])}, 0),
     "table-ptta": ({"-cifar10-ptta": (PROTOCOL, ["Gaussian", "Fog", "Avg"])}, 0),
     "figure2": ({"": (METHODS, ["CIFAR10-C", "CIFAR10-C"])}, 1),
     "figure4": ({}, 1),
@@ -71,6 +73,7 @@ PAPER = {
 DATASETS = {
     "table-domains": ["cifar10", "harth"],
     "table-filter": ["cifar10", "hapt"],
+    "table-options": ["cifar10"],
     "table-ptta": ["cifar10"],
     "table-ablation": ["mnist", "extrasensory"],
     "figure-cumulative": ["mnist"],

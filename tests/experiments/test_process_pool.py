@@ -35,7 +35,7 @@ def test_what_a_cell_raises_comes_back_and_the_worker_lives_on(pool, stream):
     lane, outcome = pool.wait()
     assert (lane, type(outcome)) == (0, Failure)
     assert outcome.message.startswith("ValueError: ")
-    assert "has no domain 'nowhere'" in outcome.message
+    assert "unknown domain 'nowhere'" in outcome.message
     process = pool._workers[0][0]
     pool.submit(0, stream())
     assert isinstance(pool.wait()[1], Record)

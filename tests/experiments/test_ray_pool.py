@@ -61,7 +61,7 @@ def test_what_a_cell_raises_comes_back(pool, stream):
     assert isinstance(outcome, Failure)
     assert not isinstance(outcome, Lost)
     assert outcome.message.startswith("ValueError: ")
-    assert "has no domain 'nowhere'" in outcome.message
+    assert "unknown domain 'nowhere'" in outcome.message
 
 
 def test_an_address_where_nothing_is():

@@ -99,11 +99,11 @@ def test_cells_of_one_domain_run_together(tiny):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"datasets": ["hapt"]}, "table2 is about kitti, harth, extrasensory, not hapt"),
-        ({"rows": ["iabn"]}, "table2 has no row 'iabn'; it has source, bn_stats"),
+        ({"datasets": ["hapt"]}, "unknown dataset 'hapt' of table2; known are kitti, harth, extrasensory"),
+        ({"rows": ["iabn"]}, "unknown row 'iabn' of table2; known are source, bn_stats"),
         (
             {"datasets": ["harth"], "domains": ["S099"]},
-            "harth has no domain 'S099' for table2; it has S008, S018",
+            "unknown domain 'S099' of harth; known are S008, S018",
         ),
     ],
 )

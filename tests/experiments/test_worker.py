@@ -173,7 +173,7 @@ def test_options_make_the_method(tiny):
         ({"method_options": options(depth=3)}, "note does not take these options: depth"),
         ({"model": "resnet9"}, "unknown model 'resnet9'; known are resnet18"),
         ({"width": 8}, "no source model cifar10-resnet18-w8-iabn-seed0"),
-        ({"stream": Stream("cifar10", "rain", "iid")}, "cifar10 has no domain 'rain'"),
+        ({"stream": Stream("cifar10", "rain", "iid")}, "unknown domain 'rain' of cifar10"),
     ],
 )
 def test_what_does_not_fit_is_told(tiny, change, message):

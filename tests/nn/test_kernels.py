@@ -400,6 +400,17 @@ def test_dispatch_modes_see_the_operator():
 
 
 @needs_kernel
+@pytest.mark.parametrize("training", [False, True])
+def test_dispatch_modes_see_the_operator_with_a_graph_and_its_gradient(training):
+    tensors = case((4, 8, 4, 4))
+    with Seen() as seen:
+        observed = run(kernels.iabn, tensors, training=training)
+    assert {"note_tta::iabn", "note_tta::iabn_backward"} <= set(seen.names)
+    for found, expected in zip(run(kernels.iabn, tensors, training=training), observed, strict=True):
+        assert torch.equal(found, expected)
+
+
+@needs_kernel
 @pytest.mark.parametrize("layout", [None, torch.channels_last])
 def test_operators_keep_pytorch_s_contract(layout):
     x, mean, var, weight, bias = case((2, 8, 4, 4), layout)

@@ -31,7 +31,7 @@ def column(browser, place):
 
 
 def test_it_renders(opened):
-    assert opened.title == "Results beside the paper's"
+    assert opened.title == "Our results and the paper's"
     assert opened.execute_script("return document.querySelectorAll('table.numbers').length") > 5
     heights = opened.execute_script(
         "const all = [...document.querySelectorAll('figure svg, #chart canvas')];"

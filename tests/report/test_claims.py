@@ -78,14 +78,14 @@ def test_what_is_missing_is_not_measured(fakes, claim, without, verdict):
 def test_a_recorded_stream_has_no_iid_twin(fakes):
     claims = check_claims(Scores(fakes.records("table2", datasets=["harth"])))
     told = {claim.id: (claim.verdict, claim.evidence) for claim in claims}
-    assert told["iii"] == told["vi"] == ("does not apply", "what was recorded over time has one order")
+    assert told["iii"] == told["vi"] == ("does not apply", "a recording has only one order")
 
 
 def test_what_contradicts_is_told_first(fakes):
     claim = check_claims(scores_of(fakes, lame=(20.0, 44.1), without=["pl"]))[1]
     assert claim.evidence == (
-        "against it: NOTE 21.1 against LAME 20.0 (3 of 15 domains, seed 0). NOTE 21.1 against Source 42.3, "
-        "BN Stats 73.4, ONDA 63.6, TENT 76.4, CoTTA 75.5 (3 of 15 domains, seed 0). not measured: PL"
+        "fails: NOTE 21.1 against LAME 20.0 (3 of 15 domains, seed 0); holds: NOTE 21.1 against Source 42.3, "
+        "BN Stats 73.4, ONDA 63.6, TENT 76.4, CoTTA 75.5 (3 of 15 domains, seed 0); not measured: PL"
     )
 
 
@@ -94,7 +94,7 @@ def test_pbrs_may_tie_with_rs_and_the_papers_own_are_beside(fakes):
     assert claims["v"].verdict == "held"
     assert claims["v"].evidence == (
         "IABN+PBRS 21.1 against IABN+RS 21.1 (3 of 15 domains, seed 0); "
-        "the paper's own: 21.1 ± 0.6 against 20.5 ± 1.5"
+        "in the paper: 21.1 ± 0.6 against 20.5 ± 1.5"
     )
 
 

@@ -109,7 +109,7 @@ def test_the_keyboard_reaches_a_stream_and_its_buttons(page, digits):
 
     press_until(".tile")
     label = browser.execute_script("return document.activeElement.getAttribute('aria-label')")
-    assert label.startswith("cam-1: learning, an error of") and label.endswith("4 samples")
+    assert label.startswith("cam-1: learning, expected error") and label.endswith("4 samples")
     ActionChains(browser).send_keys(Keys.ENTER).perform()
     until(browser, "!document.getElementById('stream-view').hidden", 5)
     press_until("[data-do=pause]")

@@ -42,10 +42,10 @@ def until_ready(process, port):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "error: name your network with --model module:function, or look at --demo\n"),
+        ((), "error: name your network with --model module:function, or use --demo\n"),
         (
             ("--demo", "--model", "a:b"),
-            "error: name your network with --model module:function, or look at --demo\n",
+            "error: name your network with --model module:function, or use --demo\n",
         ),
         (("--demo", "--host", "0.0.0.0"), "error: others can reach 0.0.0.0: give a token"),
         (("--model", "tests.serve.nothing:here"), "error: cannot import tests.serve.nothing"),

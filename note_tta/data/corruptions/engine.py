@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...names import check_known
 from . import blur, digital, handwriting, noise, splashes, weather
 from .names import TABLES, Parameters, Table, check_severity
 from .sampling import Images
@@ -31,8 +32,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Images]] = {
 def parameters(name: str, severity: int, table: Table) -> Parameters:
     """The parameters of a corruption: the published ones, except for `night`. MNIST-C has one severity, 1."""
     known = TABLES[table]
-    if name not in known:
-        raise ValueError(f"unknown corruption {name!r} for {table}; known are: {', '.join(known)}")
+    check_known("corruption", name, known, of=table)
     if table == "mnist" and severity != 1:
         raise ValueError(f"MNIST-C has a single severity, 1, got {severity}")
     return known[name][check_severity(severity) - 1]

@@ -131,7 +131,7 @@
       scales: { x: { time: false, range: [0, panel.samples] }, y: { range: top } },
       axes: [
         { stroke: colour("--dim"), grid: { show: false }, ticks: { stroke: colour("--line") }, label: "samples in order of arrival", labelSize: 22 },
-        { stroke: colour("--dim"), grid: { stroke: colour("--line") }, ticks: { show: false }, size: 48, values: (_, ticks) => ticks.map((tick) => `${tick} %`) },
+        { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, size: 48, values: (_, ticks) => ticks.map((tick) => `${tick} %`) },
       ],
       series: [{}, ...keys.map((key) => ({
         label: rows[key][0], stroke: rows[key][1], dash: rows[key][2], show: !hidden.has(key),

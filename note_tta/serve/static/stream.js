@@ -130,7 +130,7 @@ export async function showStream(id) {
   chart("errors", stream.history.times, stream.history.expected_error.map((value) => 100 * value), 10);
   chart("distance", stream.history.times, stream.history.distance, 0.1);
   words(by("counters"), [
-    ["error to expect", percent(stream.expected_error)],
+    ["expected error", percent(stream.expected_error)],
     ...(stream.health?.error ? [["error, by the watch", watched(stream.health.error)]] : []),
     ["distance", stream.distance.toFixed(3)],
     ["on disk up to", stream.durable === null ? "no store" : stream.durable.toLocaleString("en")],

@@ -60,7 +60,7 @@ function fill(tile, stream) {
   tile.state.dataset.state = stream.paused ? "paused" : stream.state;
   tile.state.textContent = words;
   tile.error.textContent = percent(stream.expected_error);
-  const error = stream.expected_error === null ? "" : `, an error of ${percent(stream.expected_error)} is to be expected`;
+  const error = stream.expected_error === null ? "" : `, expected error ${percent(stream.expected_error)}`;
   tile.link.setAttribute("aria-label", `${stream.id}: ${words}${error}, ${stream.samples} samples`);
   const drawn = line(stream.errors);
   tile.path.setAttribute("d", drawn ? `M ${drawn}` : "");
@@ -90,7 +90,7 @@ export function showWall(look, wanted) {
   const hidden = look.count - look.streams.length;
   const more = document.getElementById("more");
   more.hidden = hidden <= 0;
-  more.textContent = `${hidden} more streams have less trouble, or have not sent anything since the service began.`;
+  more.textContent = `${hidden} more streams have less trouble, or have not sent anything since the service started.`;
 }
 
 // Nothing moves under a hand: while a tile is pointed at or has the keyboard, the order stays.
