@@ -90,6 +90,8 @@ DATASET_OPTIONS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("eta", "cifar100"): {**_ADAM, "redundancy": 0.1},
     ("eata", "cifar10"): {**_ADAM, "redundancy": 0.4, "weight": 1.0},
     ("eata", "cifar100"): {**_ADAM, "redundancy": 0.1, "weight": 1.0},
+    ("rdumb", "cifar10"): {**_ADAM, "redundancy": 0.4},
+    ("rdumb", "cifar100"): {**_ADAM, "redundancy": 0.1},
     ("sar", "cifar10"): {"lr": 0.001},
     ("sar", "cifar100"): {"lr": 0.001},
     ("roid", "cifar10"): _ADAM,

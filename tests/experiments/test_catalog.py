@@ -4,7 +4,7 @@ from note_tta.data import DATASETS
 from note_tta.experiments.catalog import EXPERIMENTS, find
 from note_tta.experiments.cell import Stream
 from note_tta.experiments.experiment import Point, template_for
-from note_tta.experiments.variants import VARIANTS, Variant
+from note_tta.experiments.variants import DATASET_OPTIONS, VARIANTS, Variant
 from note_tta.methods import METHODS, find_method
 from note_tta.methods.states import keywords
 from note_tta.recommended import WARM_START
@@ -206,3 +206,10 @@ def test_a_row_is_called_what_its_class_says():
 def test_methods_for_images_have_no_cells_on_sensors():
     assert "rotta" in {cell.method for cell in cells("table-methods", "cifar10")}
     assert not {"rotta", "roid", "petta"} & {cell.method for cell in cells("table-methods", "hapt")}
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
+def test_methods_that_add_to_eta_select_samples_as_eta_does(dataset):
+    selection = {key: DATASET_OPTIONS["eta", dataset][key] for key in ("optimizer", "lr", "redundancy")}
+    for name in ("eata", "rdumb"):
+        assert selection.items() <= DATASET_OPTIONS[name, dataset].items(), name
