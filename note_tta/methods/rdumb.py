@@ -17,7 +17,7 @@ class RDumb(ETA):
 
     After the batch that completes `every` samples, the weights, the optimizer and ETA's average return to
     their start. The paper does so every 1,000 batches of 64. The defaults are for ImageNet-C; with them, nearly
-    every batch of a correlated CIFAR10-C stream is redundant, and its step is skipped. `ETA` has the settings for CIFAR.
+    every batch of a correlated CIFAR10-C stream is redundant, and its step is skipped. `ETA` names others.
 
     Args:
         model: A model with norm layers.
