@@ -300,7 +300,7 @@ def test_another_models_state_is_refused_and_nothing_changes():
     before = fleet.state_dict("a")
     for wrong in (note(network(seed=1)), tta.TENT(network())):
         for name in ("a", "b"):
-            with pytest.raises(ValueError, match=r"another model|the state is of"):
+            with pytest.raises(ValueError, match=r"another model|the state belongs to"):
                 fleet.load_state_dict(name, wrong.state_dict())
     assert list(fleet) == ["a"] and equal(fleet.state_dict("a"), before)
 
@@ -352,7 +352,7 @@ REFUSED = {
         ["a"],
         torch.rand(1, 4, 8, 8),
         ValueError,
-        r"does not take samples of shape \(4, 8, 8\)",
+        r"does not accept samples of shape \(4, 8, 8\)",
     ),
     "no batch": (["a"], torch.rand(3), ValueError, "x must have a batch dimension"),
     "integers": (["a"], torch.ones(1, 3, 8, 8, dtype=torch.uint8), TypeError, "scale the samples first"),
@@ -405,9 +405,9 @@ def test_an_empty_call():
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
         (
             {"method": tta.TENT},
-            "a fleet answers for streams of tta.NOTE, wrapped or not; TENT answers in a way",
+            "a fleet runs tta.NOTE, with or without wrappers; TENT computes its answers",
         ),
-        ({"method": lambda model: Smoothed(tta.Source(model))}, "wrapped or not; Source answers"),
+        ({"method": lambda model: Smoothed(tta.Source(model))}, "with or without wrappers; Source computes"),
     ],
 )
 def test_wrong_settings_are_refused(keywords, message):
@@ -416,7 +416,7 @@ def test_wrong_settings_are_refused(keywords, message):
 
 
 def test_what_is_no_method_is_refused():
-    with pytest.raises(TypeError, match=r"method must make a method such as tta\.NOTE"):
+    with pytest.raises(TypeError, match=r"method must return a method such as tta\.NOTE"):
         Fleet(network(), lambda model: model)
 
 

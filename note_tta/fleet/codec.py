@@ -1,4 +1,4 @@
-"""States as records: a header in JSON that says what is where, then the tensors' bytes. Nothing in it can run code."""
+"""States as records: a JSON header that says where everything is, then the bytes of the tensors; no code is run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _PLAIN = frozenset((type(None), bool, int, float, str))
 
 
 class Codec:
-    """States as bytes and back: dicts, lists, tuples, tensors and plain values, and nothing else.
+    """Converts states to bytes and back. A state may hold only dicts, lists, tuples, tensors and plain values.
 
-    Layouts are the same for all streams of a model; each is spelled out in every record, so that a record can be
-    read alone, but read and written once.
+    All streams of a model have the same layouts. Every record contains its layouts, so that it can be read without
+    any other record. The codec converts each layout only once and keeps the result.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Codec:
         self._read: dict[bytes, Layout] = {}
 
     def encode(self, state: Mapping[str, Any]) -> bytes:
-        """A state as a record."""
+        """Return a state as a record."""
         tensors: list[Tensor] = []
         layouts: dict[bytes, int] = {}
 
@@ -39,7 +39,7 @@ class Codec:
             return len(tensors) - 1
 
         def node(value: Any) -> Any:
-            if type(value) in _PLAIN:  # most are, and this is the quickest to ask
+            if type(value) in _PLAIN:  # the most frequent case and the fastest test, so it comes first
                 return value
             if isinstance(value, Packed):
                 layout = layouts.setdefault(self.spell(value.layout), len(layouts))
@@ -63,7 +63,11 @@ class Codec:
         return _MAGIC + b"%12d%12d" % (len(header), zlib.crc32(body)) + b" " * 8 + body
 
     def decode(self, record: bytes) -> dict[str, Any]:
-        """The state that a record holds, its tensors in memory of its own; a `ValueError` where it is damaged."""
+        """Return the state that a record holds, in newly allocated tensors.
+
+        Raises:
+            ValueError: The record is damaged.
+        """
         start = len(_MAGIC) + 32
         try:
             if not record.startswith(_MAGIC) or int(record[28:40]) != zlib.crc32(memoryview(record)[start:]):
@@ -107,12 +111,12 @@ class Codec:
         return state
 
     def spell(self, layout: Layout) -> bytes:
-        """A layout as text; where the same text is read, it is this very layout."""
+        """Return a layout as text. Reading the same text later gives this layout object again."""
         known = self._spelled.get(id(layout))
         if known is None:
             buffers = [[str(t).removeprefix("torch."), n] for t, _, n in layout.buffers]
             text = json.dumps([_spelled(layout.tree), buffers]).encode()
-            known = self._spelled[id(layout)] = (layout, text)  # it is held, so that its id stays its own
+            known = self._spelled[id(layout)] = (layout, text)  # keeping the layout keeps its id unique
             if all(device.type == "cpu" for _, device, _ in layout.buffers):
                 self._read.setdefault(text, layout)
         return known[1]
@@ -145,7 +149,7 @@ def _unspelled(node: Any) -> Any:
 def _scalar(value: Any) -> Any:
     if type(value) in _PLAIN:
         return value
-    raise TypeError(f"a state holds tensors and plain values, not a {type(value).__name__}")
+    raise TypeError(f"a state can hold only tensors and plain values, got {type(value).__name__}")
 
 
 def _dtype(name: str) -> torch.dtype:

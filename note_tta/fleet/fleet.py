@@ -24,28 +24,30 @@ from .store import Id
 from .workshop import SharedWorkshop
 
 CHUNK = 64
-"""Samples that are answered in one pass; from 32 to 64 were the fastest on two cores."""
+"""Samples per pass; 32 to 64 were the fastest on two cores."""
 
 Chunk = list[tuple[Stream, list[int]]]
-"""Streams with the rows of theirs that are answered together."""
+"""Streams that are answered in one pass, each with the indices of its samples."""
 
 
 class Fleet:
-    """Streams that share one model; each behaves as a method of its own, and all are answered together.
+    """Many streams that share one model. Each adapts as if it had its own method; all are answered together.
 
-    A stream begins with the first sample under its id. What it has for itself is small: the tensors of norm
-    layers, the optimizer's memory and the samples that wait for an update.
+    A stream begins with the first sample under its id. Its own state is small: the tensors of the norm layers, the
+    state of the optimizer and the memory of samples for the next update.
 
     Args:
         model: The model that all streams share. It is never changed.
         method: Makes the method of a stream from the model: `tta.NOTE`, or with settings and wrappers
             `lambda model: tta.TemporalFilter(tta.NOTE(model, delay=64))`.
-        max_resident: Streams kept in memory. Others wait in `spill`, the least recently used first.
-        spill: A folder for streams, which one process at a time can use. They are there for the next fleet on
-            the same model. None keeps all in memory, and more than `max_resident` is an error.
-        checkpoint_every: After so many updates a stream is written to `spill`. Killed at any moment, the folder
-            has a whole state of every stream, at most so many updates old, with its sample counter: a source
-            that can replay goes on from there.
+        max_resident: How many streams are kept in memory. When there are more, the least recently used ones are
+            moved to `spill`.
+        spill: A folder for the states of streams. Only one process at a time can use it. A later fleet on the same
+            model continues these streams. With None, all streams stay in memory, and more than `max_resident`
+            streams are an error.
+        checkpoint_every: A stream is written to `spill` after this many updates. If the process is killed, the
+            folder holds a complete state of every stream that is at most this many updates old. The state includes
+            the sample counter, so a source that can replay samples knows where to continue.
 
     Example:
         >>> import note_tta as tta
@@ -81,20 +83,20 @@ class Fleet:
         weakref.finalize(self, self._workshop.stop)
 
     def __call__(self, ids: Sequence[Id], x: Tensor) -> Tensor:
-        """Answer samples, each as the next one of its stream, and let the streams learn from them.
+        """Answer each sample as the next sample of its stream, and let the streams learn from them.
 
         Args:
-            ids: The stream of each sample, a string or an int; the samples of one stream are taken in order.
+            ids: The stream id of each sample, a string or an int. The samples of one stream are taken in order.
             x: Samples `[B, ...]`, as for a method.
 
         Returns:
-            Logits `[B, K]`, each as its stream's own method would answer. A sample that holds NaN or Inf is
-            answered with NaN and makes no difference to others.
+            Logits `[B, K]`, the same as a separate method per stream would give. A sample that holds NaN or Inf is
+            answered with NaN and does not affect the others.
 
         Raises:
-            TypeError: An id is no string or int, or `x` is not a floating-point tensor.
-            ValueError: The number of ids is wrong, the samples' shape is not the model's or a stream's, or
-                there are more streams than fit. Nothing has changed then.
+            TypeError: An id is neither a string nor an int, or `x` is not a floating-point tensor.
+            ValueError: The number of ids differs from the number of samples, the shape of the samples does not fit
+                the model or a stream, or there are too many streams. No stream has changed then.
         """
         with self._lock, torch.inference_mode(False):
             ids = _checked_ids(ids)
@@ -127,7 +129,7 @@ class Fleet:
             return in_order.to(self._inner.backbone.answer_dtype or logits.dtype)
 
     def state_dict(self, stream: Id) -> dict[str, Any]:
-        """A stream's state, as its own method's `state_dict()` would be: it loads there, and in other fleets."""
+        """Return a stream's state. It can be loaded into a single method and into other fleets."""
         with self._lock, torch.inference_mode(False):
             if stream in self._streams.in_memory:
                 state: dict[str, Any] = self._streams.in_memory[stream].method.state_dict()
@@ -135,10 +137,11 @@ class Fleet:
             return plain(self._streams.spilled(stream))  # type: ignore[no-any-return]
 
     def load_state_dict(self, stream: Id, state: dict[str, Any]) -> None:
-        """Let a stream, new or known, go on from a state of a fleet's stream or of a single method.
+        """Let a new or existing stream continue from a state, which a fleet or a single method has saved.
 
         Raises:
-            ValueError: The state is of another method, model or newer version. Nothing has changed then.
+            ValueError: The state belongs to another method or model, or to a newer version of the library. Nothing
+                has changed then.
         """
         (stream,) = _checked_ids([stream])
         with self._lock, torch.inference_mode(False):
@@ -147,25 +150,25 @@ class Fleet:
             self._streams.replace(stream, method)
 
     def reset(self, stream: Id) -> None:
-        """Let a stream start anew, from the source model."""
+        """Start a stream again from the source model."""
         with self._lock, torch.inference_mode(False):
             self._streams.check_known(stream)
             self._streams.replace(stream, self._streams.template.fork())
 
     def drop(self, stream: Id) -> None:
-        """Forget a stream, in memory and in the folder."""
+        """Delete a stream from memory and from the folder."""
         with self._lock:
             self._streams.remove(stream)
 
     def counters(self, stream: Id) -> dict[str, int]:
-        """A stream's counters: samples, updates and what was rejected; see `Method`."""
+        """Return a stream's counters: samples, updates, and what was rejected; see `Method`."""
         with self._lock:
             if stream in self._streams.in_memory:
                 return dict(self._streams.in_memory[stream].method.counters)
             return dict(self._streams.spilled(stream)["counters"])
 
     def pause(self, stream: Id) -> None:
-        """From now on answer and count a stream's samples, but learn and store nothing of them."""
+        """Stop a stream from learning: its samples are still answered and counted, but not stored."""
         self._change(stream, lambda method: method.pause())
 
     def resume(self, stream: Id) -> None:
@@ -173,15 +176,15 @@ class Fleet:
         self._change(stream, lambda method: method.resume())
 
     def roll_back(self, stream: Id) -> None:
-        """Throw away what a stream has learned, as `Method.roll_back` does; its counters go on."""
+        """Discard what a stream has learned, as `Method.roll_back` does; its counters are kept."""
         self._change(stream, lambda method: method.roll_back())
 
     def keep(self, stream: Id) -> None:
-        """Write a stream to the folder now, where there is one, however many updates it has made."""
+        """Write a stream to the folder now, without waiting for `checkpoint_every`; does nothing without a folder."""
         self._change(stream, lambda method: None)
 
     def durable(self, stream: Id) -> int | None:
-        """How many of a stream's samples its state in the folder has seen; None without a folder."""
+        """Return how many samples a stream's state in the folder includes; None without a folder."""
         with self._lock:
             self._streams.check_known(stream)
             if self._streams.store is None:
@@ -191,14 +194,17 @@ class Fleet:
             return int(self._streams.spilled(stream)["counters"]["samples"])
 
     def method(self, stream: Id) -> Method:
-        """The very method of a stream, which comes into memory: to look at between calls, not to call or keep."""
+        """Return the method object of a stream, after loading the stream into memory.
+
+        Use it to inspect the stream between calls of the fleet. Do not call it, and do not keep it.
+        """
         with self._lock, torch.inference_mode(False):
             self._streams.check_known(stream)
             method: Method = self._streams.acquire(stream).method
             return method
 
     def fork(self, stream: Id) -> Method:
-        """A method of its own in the state of a stream, on the same backbone; the stream goes on by itself."""
+        """Return an independent method in the state of a stream, on the same backbone; the stream is not affected."""
         with self._lock, torch.inference_mode(False):
             state = self.state_dict(stream)
             method = self._streams.template.fork()
@@ -208,12 +214,12 @@ class Fleet:
             return method
 
     def flush(self) -> None:
-        """Write every stream that changed, and wait until it is on the disk; for a fleet with `spill`."""
+        """Write every changed stream and wait until all is on disk; only for a fleet with `spill`."""
         with self._lock, torch.inference_mode(False):
             self._streams.flush()
 
     def close(self) -> None:
-        """Write what changed and give the folder free, as at the end of a `with` block; the fleet is of no use then."""
+        """Write what changed and release the folder, as a `with` block does; the fleet cannot be used afterwards."""
         with self._lock:
             if self._streams.store is not None and not self._streams.store.closed:
                 self.flush()
@@ -221,7 +227,7 @@ class Fleet:
 
     @property
     def model(self) -> nn.Module:
-        """The model that all streams share, as it was given: to look at."""
+        """The model that was given and that all streams share; do not change it."""
         return self._inner.backbone.module
 
     @property
@@ -232,7 +238,7 @@ class Fleet:
 
     @property
     def waits(self) -> float:
-        """The seconds that calls have waited for delayed updates."""
+        """How many seconds calls have waited for delayed updates, in total."""
         return self._workshop.waits
 
     def __contains__(self, stream: Id) -> bool:
@@ -261,7 +267,7 @@ class Fleet:
         return f"Fleet of {len(self)} streams, {where}, each\n{method}"
 
     def _chunks(self, ids: Sequence[Id]) -> Iterator[Chunk]:
-        """Rows to answer together: of each stream at most what it has room for, the streams in turns."""
+        """Divide the samples into passes, round robin; each stream gives at most the samples before its next update."""
         waiting: OrderedDict[Id, deque[int]] = OrderedDict()
         for row, name in enumerate(ids):
             waiting.setdefault(name, deque()).append(row)
@@ -282,7 +288,7 @@ class Fleet:
             yield list(chunk.values())
 
     def _receive(self, chunk: Chunk, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
-        """Let each stream of a chunk count, store and learn; write those that are due."""
+        """Let each stream of a chunk count, store and learn from its samples; write streams that are due."""
         self._workshop.rows += len(x)
         answers = []
         sizes = [len(own) for _, own in chunk]
@@ -303,7 +309,7 @@ class Fleet:
         return torch.cat(answers)
 
     def _pass_for(self, x: Tensor) -> Together | InTurn:
-        """How samples of this shape are answered; a shape that the model does not take is a `ValueError`."""
+        """Choose how samples of this shape are answered; a shape that the model rejects raises `ValueError`."""
         shape = tuple(x.shape[1:])
         if shape not in self._passes:
             together, in_turn = Together(self._inner.backbone), InTurn(self._inner.backbone)
@@ -313,8 +319,8 @@ class Fleet:
                 self._passes[shape] = in_turn
                 self._inner.warn(
                     "in turn",
-                    "this model cannot be run for many streams at once: it uses the tensors of norm layers elsewhere, "
-                    "or its norm layers see another batch. Its streams are answered one after another, which is slower",
+                    "this model cannot answer many streams in one pass: it uses tensors of norm layers elsewhere, "
+                    "or reshapes the batch before a norm layer. Its streams run one after another, which is slower",
                 )
         return self._passes[shape]
 
@@ -327,17 +333,17 @@ class Fleet:
 
 
 def _suitable(template: Method) -> IntervalMethod:
-    """The innermost method of a stream, where a fleet can answer in its place."""
+    """Return the innermost method of a stream; refuse one that a fleet cannot run."""
     if not isinstance(template, Method):
-        raise TypeError(f"method must make a method such as tta.NOTE(model), got {type(template).__name__}")
+        raise TypeError(f"method must return a method such as tta.NOTE(model), got {type(template).__name__}")
     inner = template.inner
     answers = ("__call__", "forward", "look", "predict", "answering_module")
     if not isinstance(inner, IntervalMethod) or any(
         getattr(type(inner), name) is not getattr(IntervalMethod, name) for name in answers
     ):
         raise ValueError(
-            f"a fleet answers for streams of tta.NOTE, wrapped or not; {type(inner).__name__} answers in a way of its "
-            "own: make one method per stream"
+            f"a fleet runs tta.NOTE, with or without wrappers; {type(inner).__name__} computes its answers "
+            "differently: make one method per stream instead"
         )
     return inner
 

@@ -1,4 +1,4 @@
-"""The streams of a fleet: the ones used last in memory, all of them in a folder."""
+"""The streams of a fleet: the most recently used ones are in memory, all of them are in a folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stream:
     Args:
         name: Its id.
         method: Its method.
-        stored: Whether the folder has a state of it.
+        stored: Whether the folder holds a state of this stream.
     """
 
     __slots__ = ("changed", "inner", "method", "name", "saved_samples", "saved_updates", "stored")
@@ -36,13 +36,13 @@ class Stream:
 
 
 class Residents:
-    """Streams by id. At most `room` are in memory; the least recently used wait in the folder.
+    """Streams by id. At most `room` are in memory; the least recently used ones are only in the folder.
 
     Args:
-        template: The method of a new stream: each begins as a fork of it.
-        room: Streams kept in memory.
-        spill: The folder; None where there is none.
-        checkpoint_every: A stream is due to be written after so many updates.
+        template: The method that each new stream is forked from.
+        room: How many streams are kept in memory.
+        spill: The folder, or None.
+        checkpoint_every: A stream is written after this many updates.
     """
 
     def __init__(self, template: Method, room: int, spill: str | Path | None, checkpoint_every: int) -> None:
@@ -54,7 +54,7 @@ class Residents:
         self._shapes = set() if self.store is None else self.store.shapes()
 
     def acquire(self, name: Id) -> Stream:
-        """A stream, in memory from now on: it was there, is read from the folder, or begins."""
+        """Return a stream from memory; if needed, read it from the folder or begin it first."""
         if name in self.in_memory:
             self.in_memory.move_to_end(name)
             return self.in_memory[name]
@@ -69,7 +69,7 @@ class Residents:
         return self._place(Stream(name, method, stored=stored))
 
     def replace(self, name: Id, method: Method) -> None:
-        """Let a stream, new or known, go on as this method."""
+        """Let a new or existing stream continue with this method."""
         self.check_room([name])
         stream = Stream(name, method, stored=self.store is not None and name in self.store)
         self.in_memory.pop(name, None)
@@ -79,7 +79,7 @@ class Residents:
         self.keep(stream)
 
     def remove(self, name: Id) -> None:
-        """Forget a stream."""
+        """Delete a stream."""
         self.check_known(name)
         if self.store is not None:
             self.store.remove(name)
@@ -87,18 +87,18 @@ class Residents:
         self.in_memory.pop(name, None)
 
     def spilled(self, name: Id) -> dict[str, Any]:
-        """The state of a stream that is in the folder, in tensors of its own."""
+        """Read the state of a stream from the folder, into newly allocated tensors."""
         self.check_known(name)
         assert self.store is not None
         return self.store.get(name)
 
     def due(self, stream: Stream) -> bool:
-        """Whether as many updates have passed since a stream was written as there may be."""
+        """Whether a stream has had `checkpoint_every` updates since it was last written."""
         updates: int = stream.method.counters["updates"]
         return self.store is not None and updates - stream.saved_updates >= self.checkpoint_every
 
     def write(self, stream: Stream) -> None:
-        """Write a stream to the folder; it stays there after `commit`."""
+        """Write a stream to the folder; the next `commit` makes this permanent."""
         assert self.store is not None
         self.store.put(stream.name, stream.method.live_state(), stream.inner.memory.sample_shape)
         stream.stored, stream.changed = True, False
@@ -106,37 +106,37 @@ class Residents:
         stream.saved_updates = stream.method.counters["updates"]
 
     def keep(self, stream: Stream) -> None:
-        """Let a change that somebody asked for outlive the process, where there is a folder."""
+        """Mark a stream as changed and, if there is a folder, write it at once."""
         stream.changed = True
         if self.store is not None:
             self.write(stream)
             self.store.commit()
 
     def flush(self) -> None:
-        """Write every stream that changed, and wait until it is on the disk."""
+        """Write every changed stream and wait until all is on disk."""
         if self.store is None:
-            raise ValueError("this fleet keeps its streams in memory: give it a folder, spill=…")
+            raise ValueError("this fleet keeps its streams in memory: give it a folder with spill=…")
         for stream in self.in_memory.values():
             if stream.changed:
                 self.write(stream)
         self.store.flush()
 
     def check_known(self, name: Id) -> None:
-        """Refuse an id of no stream."""
+        """Raise `KeyError` if there is no such stream."""
         if name not in self:
             raise KeyError(f"there is no stream {name!r} in this fleet")
 
     def check_room(self, names: Iterable[Id]) -> None:
-        """Refuse more streams than fit, where none can be spilled."""
+        """Without a folder, refuse more streams than fit into memory."""
         count = len(self.in_memory.keys() | set(names))
         if self.store is None and count > self.room:
             raise ValueError(
-                f"{count} streams do not fit: max_resident is {self.room}. Give a folder for the others, spill=…, "
-                "or a larger max_resident"
+                f"{count} streams do not fit: max_resident is {self.room}. Give a folder for the others with spill=…, "
+                "or raise max_resident"
             )
 
     def check_shape(self, names: Iterable[Id], shape: tuple[int, ...]) -> None:
-        """Refuse samples of another shape than one of the streams has."""
+        """Refuse samples whose shape differs from that of the samples in a stream's memory."""
         for name in dict.fromkeys(names) if self._shapes - {shape} else ():
             held = self._shape(name)
             if held is not None and held != shape:
@@ -158,7 +158,7 @@ class Residents:
         return new if self.store is None else new + len(self.store)
 
     def _place(self, stream: Stream) -> Stream:
-        """Take a stream into memory; the least recently used one makes room for it."""
+        """Put a stream into memory; if memory is full, move out the least recently used one."""
         while self.store is not None and len(self.in_memory) >= self.room:
             oldest = next(iter(self.in_memory.values()))
             if oldest.changed:
@@ -176,7 +176,7 @@ class Residents:
 
 
 def _claimed(store: Store, template: Method) -> Store:
-    """The folder, unless it holds streams of another model or method."""
+    """Return the store; refuse one that holds streams of another model or method."""
     backbone = template.backbone
     mine = {"method": _names(template), "model": backbone.fingerprint, "layers": str(backbone.layers)}
     try:
@@ -184,8 +184,8 @@ def _claimed(store: Store, template: Method) -> Store:
             theirs = store.note(name) or store.note(name, value)
             if theirs != value:
                 raise ValueError(
-                    f"{store.folder} holds streams of another {name}, {theirs:.80}; here it is {value:.80}: "
-                    "give this fleet a folder of its own"
+                    f"{store.folder} holds streams of another {name}, {theirs:.80}; this fleet has {value:.80}: "
+                    "give this fleet its own folder"
                 )
     except BaseException:
         store.close()
@@ -197,6 +197,6 @@ def _claimed(store: Store, template: Method) -> Store:
 
 
 def _names(method: Any) -> str:
-    """What a stream is made of: `TemporalFilter(NOTE)`."""
+    """The class names of a method and of what it wraps, such as `TemporalFilter(NOTE)`."""
     inside = vars(method).get("method")
     return type(method).__name__ + (f"({_names(inside)})" if isinstance(inside, Method) else "")

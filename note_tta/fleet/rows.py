@@ -1,4 +1,4 @@
-"""One pass for samples of many streams, each normalised with the tensors of its own stream."""
+"""Answer samples of many streams in one pass, each normalised with the tensors of its own stream."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..nn import kernels
 from ..nn.iabn import PLAIN_FORWARDS
 
 TOLERANCE = {torch.float16: 0.05, torch.bfloat16: 0.2}
-"""How far answers may lie apart, relative to the largest, that are the same in 16-bit numbers; else 1e-3."""
+"""The largest difference, relative to the largest logit, at which answers count as equal; 1e-3 for other dtypes."""
 
 
 class Together:
-    """Answers samples of many streams in one pass: every norm layer takes a row of tensors for each sample.
+    """Answers samples of many streams in one pass: every norm layer gets one row of statistics per sample.
 
     Args:
         backbone: The model.
@@ -44,12 +44,12 @@ class Together:
             self.module.get_submodule(path).forward = self._forward(layer, alone[path], own)
 
     def look(self, x: Tensor, tensors: Sequence[Packed], reach: Sequence[float]) -> tuple[Tensor, Tensor]:
-        """The logits of samples, and for each whether it is near enough to be learned from.
+        """Return the logits, and for each sample whether it is near enough to the source data to learn from.
 
         Args:
             x: Samples `[B, ...]`.
-            tensors: The adapting tensors of each sample's stream.
-            reach: The `reach` of each sample's stream.
+            tensors: For each sample, the adapted tensors of its stream.
+            reach: For each sample, the `reach` of its stream.
         """
         limit = reach[0] if len(set(reach)) == 1 else x.new_tensor(reach, dtype=torch.float64)[:, None]
         self._rows = gather(tensors)
@@ -76,7 +76,7 @@ class Together:
         return partial(self._run_alone, alone, own)
 
     def _normalize(self, layer: _BatchNorm, own: dict[str, str], x: Tensor) -> Tensor:
-        """BatchNorm and IABN: the kernel takes a row of statistics for each sample."""
+        """Run BatchNorm or IABN with a kernel that takes one row of statistics per sample."""
         layer._check_input_dim(x)
         rows = {key: self._rows[name] for key, name in own.items()}
         return kernels.iabn_rows(
@@ -91,13 +91,13 @@ class Together:
         )
 
     def _run_alone(self, layer: nn.Module, own: dict[str, str], x: Tensor) -> Tensor:
-        """Any other norm layer, and one with a forward of its own: it is run for each sample, in one call."""
+        """Run any other norm layer, or one with a custom forward, with `vmap` over the samples."""
         rows = {key: self._rows[name] for key, name in own.items()}
         return torch.vmap(lambda row, sample: functional_call(layer, row, (sample[None],))[0])(rows, x)  # type: ignore[no-any-return]
 
 
 class InTurn:
-    """Answers samples of many streams, those of one stream after those of another: for any model, and slower.
+    """Answers samples of many streams one stream after another. It works for every model, but is slower.
 
     Args:
         backbone: The model.
@@ -110,7 +110,7 @@ class InTurn:
         self._reach = Reach(self.module, backbone.module) if batch_norms(self.module) else None
 
     def look(self, x: Tensor, tensors: Sequence[Packed], reach: Sequence[float]) -> tuple[Tensor, Tensor]:
-        """The logits of samples, and for each whether it is near enough to be learned from; see `Together`."""
+        """Return the logits, and for each sample whether it is near enough to learn from; see `Together.look`."""
         answers = [self._look(x[rows], tensors[rows.start], reach[rows.start]) for rows in _runs(tensors)]
         return torch.cat([logits for logits, _ in answers]), torch.cat([near for _, near in answers])
 
@@ -126,7 +126,7 @@ class InTurn:
 
 
 def gather(tensors: Sequence[Packed]) -> dict[str, Tensor]:
-    """The floating-point tensors of many streams by name, a row for each, dense."""
+    """Stack the floating-point tensors of many streams by name, one row per stream, each contiguous."""
     layout = tensors[0].layout
     blocks = [torch.stack([own.buffers[index] for own in tensors]) for index in range(len(layout.buffers))]
     gathered = {}
@@ -140,12 +140,13 @@ def gather(tensors: Sequence[Packed]) -> dict[str, Tensor]:
 
 
 def agrees(together: Together, alone: InTurn, x: Tensor, source: Packed) -> bool:
-    """Whether a model can be run for many streams at once: tried on two that differ, against one after the other.
+    """Whether a model can answer many streams in one pass.
 
-    A model may use a norm layer's tensors elsewhere, or fold another axis into the batch.
+    This runs two streams with different tensors together and one after the other, and compares the answers. They
+    differ if the model uses a norm layer's tensors elsewhere, or folds another axis into the batch.
 
     Raises:
-        ValueError: The model does not take such samples at all.
+        ValueError: The model does not accept samples of this shape.
     """
     x = x[[0, -1]]
     generator = torch.Generator().manual_seed(0)
@@ -168,7 +169,7 @@ def _disturbed(source: Packed, generator: torch.Generator) -> Packed:
         if buffer.is_floating_point():
             buffer *= 1 + torch.rand(buffer.shape, generator=generator).to(buffer)
     for place in source.layout.tree.values():
-        if place.parameter is not None:  # a shift may be zero everywhere
+        if place.parameter is not None:  # a bias may be all zeros, which no factor changes
             part = tensors.buffers[place.buffer][place.start : place.start + place.numel]
             part += 0.1 * torch.rand(part.shape, generator=generator).to(part)
     return tensors
@@ -183,7 +184,7 @@ def _runs(tensors: Sequence[Packed]) -> Iterator[slice]:
 
 
 def _uncompiled(module: nn.Module) -> nn.Module:
-    """A module whose layers may be told to do something else."""
+    """Remove compilation from a module, so that the `forward` of its layers can be replaced."""
     module = getattr(module, "_orig_mod", module)
     for part in module.modules():
         part._compiled_call_impl = None

@@ -1,8 +1,8 @@
-"""States of many streams in a folder: whole after any kill, found by id, one process at a time.
+"""The states of many streams in a folder, by id; they stay complete if the process is killed.
 
-A state is kept as a record (see `codec`). The records are in an SQLite database with a write-ahead log, which
-replaces many of them in one commit
-(`python -m benchmarks --fleet --only stores` measures it against a file per stream).
+Each state is kept as a record (see `codec`). The records are in an SQLite database with a write-ahead log, which
+can replace many records in one commit. `python -m benchmarks --fleet --only stores` compares this with one file per
+stream.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Id = str | int
 FORMAT = 1
 """The format of the folder."""
 _PAGE = 65536
-"""Bytes of a database page: the largest there is, for records of hundreds of kilobytes."""
+"""Bytes per database page. This is SQLite's maximum, because a record has hundreds of kilobytes."""
 
 
 class Store:
-    """A folder of streams, locked against every other process while it is open.
+    """A folder of streams. While it is open, no other process can open it.
 
-    What was committed is there after the process is killed at any moment; after a power cut it is whole, and as of
-    the last `flush`.
+    Committed states survive if the process is killed at any moment. After a power cut the folder is intact, but may
+    lack commits that came after the last `flush`.
 
     Args:
-        folder: The folder; made where it is not there.
+        folder: The folder; it is created if it does not exist.
 
     Raises:
-        ValueError: Another process has it open, or it is of a newer version.
+        ValueError: Another process has the folder open, or a newer version of the library has written it.
 
     Example:
         >>> import tempfile
@@ -47,19 +47,19 @@ class Store:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
-            raise ValueError(f"spill must be a folder, {self.folder} is a file")
+            raise ValueError(f"spill must be a folder, but {self.folder} is a file")
         self.folder.mkdir(parents=True, exist_ok=True)
         self._database = _open(self.folder / "streams.sqlite")
         self.closed = False
         self.codec = Codec()
 
     def put(self, stream: Id, state: Mapping[str, Any], shape: tuple[int, ...] | None) -> None:
-        """Write a stream's state in the place of the one before; it is there for good after `commit`.
+        """Write a stream's state over the previous one; the next `commit` makes this permanent.
 
         Args:
-            stream: The stream.
+            stream: The id of the stream.
             state: Tensors and plain values.
-            shape: Of the samples that its memory holds.
+            shape: The shape of the samples in the stream's memory.
         """
         record = self.codec.encode(state)
         if not self._database.in_transaction:
@@ -71,10 +71,10 @@ class Store:
         )
 
     def get(self, stream: Id) -> dict[str, Any]:
-        """A stream's state.
+        """Return a stream's state.
 
         Raises:
-            KeyError: The stream is not here.
+            KeyError: There is no such stream.
             ValueError: Its record is damaged.
         """
         row = self._database.execute("SELECT record FROM streams WHERE id = ?", (_key(stream),)).fetchone()
@@ -86,33 +86,33 @@ class Store:
             raise ValueError(f"stream {stream!r} in {self.folder} is damaged: {error}") from error
 
     def shape(self, stream: Id) -> tuple[int, ...] | None:
-        """The shape of the samples that a stream's memory holds; None where it holds none."""
+        """The shape of the samples in a stream's memory; None if the memory is empty."""
         row = self._database.execute("SELECT shape FROM streams WHERE id = ?", (_key(stream),)).fetchone()
         return None if row is None or row[0] is None else tuple(json.loads(row[0]))
 
     def shapes(self) -> set[tuple[int, ...]]:
-        """Every shape of samples that there is."""
+        """The set of all sample shapes in the folder."""
         rows = self._database.execute("SELECT DISTINCT shape FROM streams WHERE shape IS NOT NULL")
         return {tuple(json.loads(shape)) for (shape,) in rows}
 
     def remove(self, stream: Id) -> None:
-        """Forget a stream, for good after `commit`."""
+        """Delete a stream; the next `commit` makes this permanent."""
         if not self._database.in_transaction:
             self._database.execute("BEGIN")
         self._database.execute("DELETE FROM streams WHERE id = ?", (_key(stream),))
 
     def commit(self) -> None:
-        """Let what was put and removed survive the process."""
+        """Make all changes so far survive the end of the process."""
         if self._database.in_transaction:
             self._database.execute("COMMIT")
 
     def flush(self) -> None:
-        """Commit, and wait until all is on the disk."""
+        """Commit, and wait until all is on disk."""
         self.commit()
         self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def note(self, name: str, value: str | None = None) -> str | None:
-        """A short text kept with the streams; with `value`, it is kept from now on."""
+        """Return a short text that is kept with the streams; with `value`, store it first."""
         if value is not None:
             self._database.execute(
                 "INSERT INTO notes VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -122,7 +122,7 @@ class Store:
         return None if row is None else str(row[0])
 
     def close(self) -> None:
-        """Commit, close and unlock."""
+        """Commit, close the database and release the lock."""
         if not self.closed:
             self.flush()
             self._database.close()
@@ -148,7 +148,7 @@ class Store:
 
 
 def _key(stream: Id) -> bytes:
-    """An id as the database has it: text and numbers apart, whatever the text."""
+    """The database key of an id; a prefix separates strings from ints, so that "1" and 1 differ."""
     if isinstance(stream, str):
         return b"s" + stream.encode("utf-8", "surrogatepass")
     return b"i%d" % stream
@@ -159,7 +159,7 @@ def _stream(key: bytes) -> Id:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    """The database, locked by the operating system for as long as it is open or the process lives."""
+    """Open the database. The operating system locks it until it is closed or the process ends."""
     database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         database.execute(f"PRAGMA page_size = {_PAGE}")
@@ -169,7 +169,7 @@ def _open(path: Path) -> sqlite3.Connection:
         database.execute("BEGIN EXCLUSIVE")
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version > FORMAT:
-            raise ValueError(f"{path.parent} was written by a newer version: update note-tta")
+            raise ValueError(f"{path.parent} was written by a newer version of note-tta: update note-tta")
         database.execute("CREATE TABLE IF NOT EXISTS streams (id BLOB PRIMARY KEY, shape TEXT, record BLOB)")
         database.execute("CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT)")
         database.execute(f"PRAGMA user_version = {FORMAT}")
@@ -179,7 +179,7 @@ def _open(path: Path) -> sqlite3.Connection:
         if "locked" not in str(error):
             raise ValueError(f"{path} cannot be opened: {error}") from error
         raise ValueError(
-            f"{path.parent} is in use by another fleet or process: give each a folder of its own"
+            f"{path.parent} is in use by another fleet or process: give each its own folder"
         ) from None
     except sqlite3.DatabaseError as error:
         database.close()

@@ -1,4 +1,4 @@
-"""One place for the updates of many streams: a draft and a thread for all of them."""
+"""Computes the updates of many streams, on drafts and in one thread that they share."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ..methods.draft import Draft, Value
 from ..methods.interval import IntervalMethod
 
 DRAFTS = 4
-"""Drafts kept, one for each combination of settings that streams have."""
+"""How many drafts are kept. There is one per combination of settings among the streams."""
 GUESS = 8
-"""How many samples of its own count as much as the guess that a stream has as many as the others."""
+"""Weight, in samples, of the initial guess that all streams send equally often."""
 
 
 class SharedWorkshop(Workshop):
-    """Where the updates of many streams are worked out: on one draft, the delayed ones in one thread.
+    """Computes the updates of many streams on a shared draft, and the delayed updates in one shared thread.
 
-    The update that is due soonest comes first. Time is counted in rows of all streams: the update of a stream that
-    sends half of the rows, begun just now, is due before one that is almost due in a stream that sends few. One that
-    is waited for is due now.
+    The update that is due soonest is computed first. Time is counted in samples of all streams. So a new update of a
+    stream that sends half of all samples can be due before an almost finished countdown of a stream that sends few.
+    An update that a call waits for is due now.
 
     Attributes:
-        rows: The samples of all streams so far, which the fleet counts.
-        waits: The seconds that calls have waited.
+        rows: How many samples all streams have had so far; the fleet counts them.
+        waits: How many seconds calls have waited.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class SharedWorkshop(Workshop):
         self.waits = 0.0
 
     def start(self, method: IntervalMethod, job: Job, countdown: int) -> Pending:
-        """Work an update out; in the thread where it takes effect later."""
+        """Start an update; one that takes effect later is computed in the thread."""
         draft = self._draft_for(method)
         work = partial(self._work, job, draft)
         if countdown == 0 or method.executor is None:
@@ -61,10 +61,10 @@ class SharedWorkshop(Workshop):
         return pending
 
     def clear(self) -> None:
-        """Nothing to do: drafts are kept by settings, and one update at a time is worked out."""
+        """Do nothing: drafts are kept by settings, and only one update is computed at a time."""
 
     def submit(self, pending: _Queued, work: Callable[[], None]) -> None:
-        """Let the thread do some work after what it has to do already."""
+        """Add work to the queue of the thread."""
         with self._changed:
             self._queue[pending] = work
             if self._thread is None:
@@ -75,10 +75,10 @@ class SharedWorkshop(Workshop):
 
     @contextmanager
     def taking_in(self) -> Iterator[None]:
-        """While streams take in samples, begin no update but one that is waited for.
+        """While streams take in samples, begin only updates that a call waits for.
 
-        Updates begin meanwhile, and the one of a stream that waited for its last is the most urgent: it is not to
-        find the thread at another that was begun just before.
+        Taking in samples adds new updates to the queue. The most urgent of them may come last, and should not have to
+        wait for another one that the thread began just before.
         """
         self._taking_in = True
         try:
@@ -89,9 +89,10 @@ class SharedWorkshop(Workshop):
                 self._changed.notify_all()
 
     def keep_up(self) -> None:
-        """Wait until as much of all updates is done as of the samples has come that they are due after.
+        """Wait until the updates have progressed as far as their countdowns have.
 
-        Callers that never pause are faster than the updates. So each call waits a little, instead of one for many.
+        Callers that never pause are faster than the updates. Therefore each call waits a little, so that no single
+        call has to wait for many updates.
         """
         pending = list(self._pending)
         goal = self._worked + sum(each.due - each.progress for each in pending)
@@ -102,19 +103,19 @@ class SharedWorkshop(Workshop):
             self.waits += time.perf_counter() - started
 
     def advance(self, share: float) -> None:
-        """Count a share of an update as done, and let who waits know."""
+        """Count a share of an update as done, and notify waiting calls."""
         with self._changed:
             self._worked += share
             self._changed.notify_all()
 
     def forget(self, pending: _Queued) -> None:
-        """Leave out an update that nobody waits for."""
+        """Drop an update that is no longer needed."""
         with self._changed:
             self._queue.pop(pending, None)
             self._pending.discard(pending)
 
     def stop(self) -> None:
-        """Leave out all updates and wait for the end of the one at work, so that no thread outlives the process."""
+        """Drop all queued updates and wait until the current one ends, so that no thread outlives the fleet."""
         with self._changed:
             self._queue.clear()
             self._changed.notify_all()
@@ -155,15 +156,15 @@ class SharedWorkshop(Workshop):
 
 
 class _Queued(Pending):
-    """A delayed update of one stream among many, worked out in the thread of all.
+    """A delayed update of one stream, computed in the shared thread.
 
     Args:
-        workshop: Where it is worked out.
+        workshop: The workshop that computes it.
         work: Computes the update.
-        countdown: Accepted samples of the stream until it takes effect.
+        countdown: How many accepted samples of the stream remain until the update takes effect.
         pieces: The number of pieces of the work.
-        since: The number of rows of all streams when the stream's last update began, or else this one.
-        samples: The samples that the stream has had since then.
+        since: The workshop's `rows` when the stream's previous update began, or now if there was none.
+        samples: How many samples the stream has had since then.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class _Queued(Pending):
 
     @property
     def due(self) -> float:
-        """The share of the work that is to be done by now."""
+        """The share of the work that should be done by now."""
         return 1.0 if self.waited_for else 1 - self.countdown / self._samples
 
     @property
@@ -185,10 +186,10 @@ class _Queued(Pending):
         return 1.0 if self.done else self._share_done()
 
     def rows_left(self, guess: float) -> float:
-        """How many rows of all streams will come before it takes effect, if the stream goes on as it did.
+        """Estimate how many samples of all streams will come before this update takes effect.
 
         Args:
-            guess: Rows in which a stream has `GUESS` samples if nothing is known of it.
+            guess: Samples of all streams among which a stream has `GUESS` samples if all send equally often.
         """
         if self.waited_for:
             return 0.0
@@ -197,11 +198,11 @@ class _Queued(Pending):
         return self.countdown * rows / samples
 
     def keep_up(self) -> float:
-        """The fleet waits for all together."""
+        """Do not wait here: the workshop waits for all streams together."""
         return 0.0
 
     def cancel(self) -> None:
-        """Nobody is to wait for it, nor to work on it."""
+        """Cancel the update: it is not computed, and no call waits for it."""
         super().cancel()
         self._workshop.forget(self)
 
