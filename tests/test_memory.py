@@ -221,8 +221,8 @@ def test_another_shape_is_refused_before_anything_changes(name):
         (lambda s: s.pop("labels"), "labels missing|slots contradict|ages"),
         (lambda s: s.update(capacity=9), "capacity 9"),
         (lambda s: s.update(labels=[0]), "inputs with labels|slots contradict|ages"),
-        (lambda s: s.update(dtype="float64"), "samples of torch.float32 in place of 'float64'"),
-        (lambda s: s.update(dtype="load"), "samples of torch.float32 in place of 'load'"),
+        (lambda s: s.update(dtype="float64"), "samples of torch.float32 instead of 'float64'"),
+        (lambda s: s.update(dtype="load"), "samples of torch.float32 instead of 'load'"),
     ],
 )
 def test_a_damaged_state_is_refused_and_changes_nothing(name, damage, message):

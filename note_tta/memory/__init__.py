@@ -1,6 +1,6 @@
-"""Small memories of a stream: the latest samples, a uniform draw, or class-balanced draws.
+"""Small memories of a stream: the latest samples, a uniform sample of the stream, or class-balanced samples.
 
-Each stores its samples in one tensor, which is allocated at the first `add`.
+Each memory stores its samples in one tensor, which is allocated at the first `add`.
 """
 
 from .cstu import CSTU

@@ -14,16 +14,16 @@ from .memory import Memory, put
 class CSTU(Memory):
     """Category-balanced Sampling with Timeliness and Uncertainty: RoTTA's memory (its section 3.3).
 
-    The older a sample and the less confident its prediction, the higher its penalty:
-    `1 / (1 + exp(-age / capacity)) + entropy / ln(classes)`. If the class of a new sample has its share,
-    capacity / classes, the sample competes with its own class. Otherwise it enters while there is room, and
-    competes with the largest class(es) after that. It replaces the sample with the highest penalty, unless
-    that is itself.
+    A sample has a penalty that grows with its age and with the uncertainty of its prediction:
+    `1 / (1 + exp(-age / capacity)) + entropy / ln(classes)`. If the class of a new sample already has its share,
+    capacity / classes, the sample competes with its own class. Otherwise it enters while there is room; if there is
+    none, it competes with the largest class(es). In a competition the sample with the highest penalty leaves, which
+    may be the new one.
 
     Args:
         capacity: How many samples to hold.
-        classes: The number of classes; None lets the method set it at its first sample.
-        device: Where the samples are kept; None is the device of the first one.
+        classes: The number of classes; with None, the method sets it at its first sample.
+        device: Where the samples are kept; None means the device of the first sample.
 
     Example:
         >>> memory = CSTU(2, classes=2)
@@ -47,7 +47,7 @@ class CSTU(Memory):
         self._clock = 0
 
     def ages(self) -> list[int]:
-        """The number of samples offered since each one came, including itself, in the order of `inputs()`."""
+        """Return the age of each sample in the order of `inputs()`: the samples offered since then, with itself."""
         return [self._clock - born for born in self._born]
 
     def _place(self, label: int, entropy: float | None) -> int | None:
@@ -85,12 +85,12 @@ class CSTU(Memory):
         return 1 / (1 + math.exp(-age / self.capacity)) + entropy / math.log(self.classes or 2)
 
     def clear(self) -> None:
-        """Forget the samples and their ages."""
+        """Discard the samples and their ages."""
         super().clear()
         self._entropies, self._born, self._clock = [], [], 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Samples, labels, entropies and ages."""
+        """Return samples, labels, entropies and ages."""
         return super().state_dict() | {
             "classes": self.classes,
             "entropies": list(self._entropies),
@@ -98,7 +98,7 @@ class CSTU(Memory):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state."""
+        """Load a state."""
         labels, ages, entropies = (state.get(key, []) for key in ("labels", "ages", "entropies"))
         if (
             not len(ages) == len(entropies) == len(labels)

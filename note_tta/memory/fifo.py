@@ -1,4 +1,4 @@
-"""The latest samples."""
+"""A memory of the latest samples."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class FIFO(Memory):
         return slot
 
     def labels(self) -> list[int]:
-        """The labels, oldest first."""
+        """Return the labels, oldest first."""
         return self._labels[self._oldest :] + self._labels[: self._oldest]
 
     def _held(self) -> Tensor:
         return super()._held().roll(-self._oldest, 0) if self._oldest else super()._held()
 
     def clear(self) -> None:
-        """Forget the samples."""
+        """Discard the samples."""
         super().clear()
         self._oldest = 0
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state."""
+        """Load a state."""
         super().load_state_dict(state)
         self._oldest = 0

@@ -10,8 +10,8 @@ from .memory import Memory
 class HUS(Memory):
     """High-confidence Uniform-class Sampling, SoTTA's memory. `SoTTA` decides which samples are confident enough.
 
-    A new sample always enters. If the memory is full, it replaces a random sample of its own class if this is
-    among the largest classes, otherwise one of a class drawn from the largest ones.
+    A new sample always enters. If the memory is full, it replaces a random sample: of its own class, if this is one
+    of the largest classes, and otherwise of a class drawn from the largest ones.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""The base of all memories: slots for samples, stored as bytes if that is exact, and a state."""
+"""The base class of all memories: slots for samples, stored as bytes if that loses nothing, and a state."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 
 
 class Memory(ABC):
-    """At most `capacity` samples of a stream, each with the label that was predicted for it.
+    """At most `capacity` samples of a stream, each with its predicted label.
 
-    A subclass writes `_place`. If every value of every sample is k/255, samples are stored as bytes, in a
-    quarter of the space; `inputs()` returns exactly the same floats.
+    A subclass writes `_place`. If every value of every sample is a multiple of 1/255, samples are stored as bytes, in
+    a quarter of the space; `inputs()` returns exactly the same floats.
 
     Args:
         capacity: How many samples to hold.
-        generator: Source of randomness; None is a new generator with torch's default seed.
-        device: Where the samples are kept; None is the device of the first one.
+        generator: Source of randomness; None means a new generator with torch's default seed.
+        device: Where the samples are kept; None means the device of the first sample.
     """
 
     needs_entropy: ClassVar[bool] = False
@@ -44,14 +44,14 @@ class Memory(ABC):
 
     @abstractmethod
     def _place(self, label: int, entropy: float | None) -> int | None:
-        """Choose the slot of a new sample; None if it is not kept."""
+        """Choose the slot of a new sample; None to drop the sample."""
 
     def add(self, x: Tensor, label: int, entropy: float | None = None) -> None:
         """Offer one sample (no batch dimension) with its predicted label.
 
         Args:
             x: The sample.
-            label: The class that was predicted for it.
+            label: Its predicted class.
             entropy: The entropy of the prediction, for memories that use it (`needs_entropy`).
         """
         if self._samples is not None and x.shape != self._samples.shape[1:]:
@@ -69,11 +69,11 @@ class Memory(ABC):
         return len(self._labels)
 
     def inputs(self) -> Tensor:
-        """A stacked copy of the samples; an empty tensor if there are none."""
+        """Return a stacked copy of the samples; an empty tensor if there are none."""
         return unpack(self._held(), self._dtype)
 
     def labels(self) -> list[int]:
-        """The predicted label of each sample, in the order of `inputs()`."""
+        """Return the predicted label of each sample, in the order of `inputs()`."""
         return list(self._labels)
 
     @property
@@ -87,12 +87,12 @@ class Memory(ABC):
         return None if self._samples is None else tuple(self._samples.shape[1:])
 
     def clear(self) -> None:
-        """Forget the samples and all counts; the random generator goes on."""
+        """Discard the samples and all counts; the random generator is not reset."""
         self._samples = None
         self._labels = []
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that decides what comes next: samples, labels, counts and the generator's state."""
+        """Return the whole state: samples, labels, counts and the generator's state."""
         return {
             "capacity": self.capacity,
             "inputs": self._held(),
@@ -102,7 +102,7 @@ class Memory(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state. One that does not fit is refused before anything changes."""
+        """Load a state. One that does not fit is refused before anything changes."""
         kind = type(self).__name__
         missing = self.state_dict().keys() - state.keys()
         if missing:
@@ -110,7 +110,7 @@ class Memory(ABC):
         inputs, labels = state["inputs"], state["labels"]
         if state["capacity"] != self.capacity:
             raise ValueError(
-                f"the state is of a {kind} of capacity {state['capacity']}, this one has {self.capacity}"
+                f"the state belongs to a {kind} of capacity {state['capacity']}, but this one has {self.capacity}"
             )
         if (
             not all(type(label) is int for label in labels)
@@ -123,7 +123,7 @@ class Memory(ABC):
             inputs.dtype != dtype and not (inputs.dtype == torch.uint8 and dtype.is_floating_point)
         ):
             raise ValueError(
-                f"not a state of {kind}: it has samples of {inputs.dtype} in place of {state['dtype']!r:.40}"
+                f"not a state of {kind}: it has samples of {inputs.dtype} instead of {state['dtype']!r:.40}"
             )
         self.generator.set_state(state["generator"].cpu())
         self._dtype = dtype
@@ -134,13 +134,13 @@ class Memory(ABC):
             self._samples[: len(labels)] = inputs
 
     def __getstate__(self) -> dict[str, Any]:
-        """All attributes, with the generator as bytes and without the method that uses the memory."""
+        """Return all attributes except the method that uses the memory, with the generator as bytes."""
         return {**vars(self), "generator": bytes(self.generator.get_state().numpy()), "owner": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._samples is not None:
-            self._samples = self._samples.clone()  # torch shares what it sends to another process
+            self._samples = self._samples.clone()  # torch shares the memory of tensors between processes
         self.generator = torch.Generator()
         self.generator.set_state(torch.frombuffer(bytearray(state["generator"]), dtype=torch.uint8))
 
@@ -164,16 +164,16 @@ class Memory(ABC):
         return torch.empty((self.capacity, *like.shape), dtype=like.dtype, device=device)
 
     def _held(self) -> Tensor:
-        """A copy of the samples as they are stored."""
+        """Return a copy of the samples as they are stored."""
         return torch.empty(0) if self._samples is None else self._samples[: len(self)].clone()
 
     def _uniform(self) -> float:
-        """A number drawn uniformly from [0, 1)."""
+        """Draw a number uniformly from [0, 1)."""
         return torch.rand((), generator=self.generator, dtype=torch.float64).item()
 
 
 def pack(x: Tensor) -> Tensor | None:
-    """A float tensor as bytes k if each of its values is exactly k/255, otherwise None.
+    """Return a float tensor as bytes k if each of its values is exactly k/255, otherwise None.
 
     Example:
         >>> pack(torch.tensor([0.0, 51 / 255, 1.0]))
@@ -188,7 +188,7 @@ def pack(x: Tensor) -> Tensor | None:
 
 
 def unpack(samples: Tensor, dtype: torch.dtype) -> Tensor:
-    """The inverse of `pack`; a tensor that has `dtype` already is returned as it is."""
+    """Invert `pack`; a tensor that already has `dtype` is returned unchanged."""
     return samples if samples.dtype == dtype else samples.to(dtype) / 255
 
 

@@ -1,4 +1,4 @@
-"""NOTE's memory: a class-balanced draw from a stream."""
+"""NOTE's memory: a class-balanced sample of a stream."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from .memory import Memory
 class PBRS(Memory):
     """Prediction-Balanced Reservoir Sampling (paper, Algorithm 1).
 
-    If the class of a new sample is not the most frequent one in memory, the sample replaces a random one of
-    the most frequent class(es). If it is, the sample replaces a random one of its own class with probability
-    m/n, where m samples of the class are in memory and n have been seen. So the memory tends to hold the same
-    number of samples of each class, and of the majority class a uniform draw over time.
+    Once the memory is full, there are two cases. If the predicted class of a new sample is not the most frequent one
+    in memory, the sample replaces a random sample of the most frequent class(es). Otherwise it replaces a random
+    sample of its own class with probability m/n, where m samples of the class are in memory and n have been seen.
+    So the memory tends to hold the same number of samples of each class, and those of the majority class are drawn
+    uniformly over time.
 
-    With three or more classes, a class below the majority is always admitted again, so minority classes
-    consist more of recent samples. This is a property of the algorithm, and we keep it.
+    With three or more classes, a new sample of a class below the majority always enters, so minority classes consist
+    of more recent samples. This is a property of the algorithm, and we keep it.
 
-    The slots of each class are kept, so that a sample takes as long at any capacity. To count the memory for
-    each sample, as Algorithm 1 reads, takes one and a half times as long at a capacity of 64, and 30 times at 4,096
-    (`benchmarks/adaptation.py`).
+    The memory keeps a list of slots per class, so that `add` takes the same time at any capacity. Counting the classes
+    for each sample, as Algorithm 1 is written, takes one and a half times as long at a capacity of 64, and 30 times
+    as long at 4,096 (`benchmarks/adaptation.py`).
 
     Example:
         >>> memory = PBRS(4, generator=torch.Generator().manual_seed(0))
@@ -41,7 +42,7 @@ class PBRS(Memory):
     ) -> None:
         super().__init__(capacity, generator, device)
         self._seen: Counter[int] = Counter()
-        self._slots: dict[int, list[int]] = {}  # of each class; the class whose size changed last comes last
+        self._slots: dict[int, list[int]] = {}  # per class; the class whose size changed last comes last
 
     def _place(self, label: int, entropy: float | None) -> int | None:
         self._seen[label] += 1
@@ -71,18 +72,18 @@ class PBRS(Memory):
         return slot
 
     def clear(self) -> None:
-        """Forget the samples and the counts of every class."""
+        """Discard the samples and the counts of every class."""
         super().clear()
         self._seen.clear()
         self._slots.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Samples, labels, the number seen and the slots of each class, and the generator's state."""
+        """Return samples, labels, the number seen and the slots of each class, and the generator's state."""
         slots = {label: list(own) for label, own in self._slots.items()}
         return super().state_dict() | {"seen": dict(self._seen), "slots": slots}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state. One whose slots contradict its labels is refused."""
+        """Load a state. One whose slots contradict its labels is refused."""
         labels, slots, seen = (state.get("labels", []), state.get("slots", {}), state.get("seen", {}))
         places = sorted((slot, label) for label, own in slots.items() for slot in own)
         if places != list(enumerate(labels)) or not all(slots.values()):

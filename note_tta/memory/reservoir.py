@@ -1,4 +1,4 @@
-"""A uniform draw from a stream."""
+"""A uniform sample of a stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .memory import Memory
 
 
 class Reservoir(Memory):
-    """A uniform draw from all samples offered so far (reservoir sampling).
+    """A uniform sample of all samples offered so far (reservoir sampling).
 
     Example:
         >>> memory = Reservoir(2, generator=torch.Generator().manual_seed(0))
@@ -37,16 +37,16 @@ class Reservoir(Memory):
         return slot if slot < self.capacity else None
 
     def clear(self) -> None:
-        """Forget the samples and how many were offered."""
+        """Discard the samples and the number of samples offered."""
         super().clear()
         self._seen = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Samples, labels, how many were offered, and the generator's state."""
+        """Return samples, labels, the number of samples offered, and the generator's state."""
         return super().state_dict() | {"seen": self._seen}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state."""
+        """Load a state."""
         if type(state.get("seen")) is not int or state["seen"] < len(state.get("labels", [])):
             raise ValueError(f"not a state of Reservoir: seen is {state.get('seen')!r:.40}")
         super().load_state_dict(state)

@@ -16,16 +16,16 @@ _BLUR = 5
 
 
 def random_view(x: Tensor, generator: torch.Generator, *, mirrored: bool = False) -> Tensor:
-    """One augmented copy of a batch of images, the same transformation for all of them.
+    """Return an augmented copy of a batch of images, with the same transformation for all of them.
 
-    Clamp to [0, 1]; brightness, contrast, saturation, hue and gamma in random order (grey images skip
+    The steps are: clamp to [0, 1]; brightness, contrast, saturation, hue and gamma in random order (grey images skip
     saturation and hue); rotation, shift and zoom with edges extended; a slight blur; a flip; noise; clamp.
 
     Args:
         x: Images `[B, C, H, W]`.
         generator: Source of randomness, on the CPU.
-        mirrored: ROID's views: the image is mirrored beyond its edges, and there is neither blur nor noise.
-            CoTTA, RoTTA and PeTTA extend the edges.
+        mirrored: Make ROID's views: the image is mirrored beyond its edges, and there is no blur and no noise.
+            The views of CoTTA, RoTTA and PeTTA extend the edges instead.
 
     Returns:
         Images of the same shape, in [0, 1].
@@ -73,7 +73,7 @@ def _blend(x: Tensor, other: Tensor, factor: float) -> Tensor:
 
 
 def _turn_hue(x: Tensor, turn: float) -> Tensor:
-    """Turn the hue by a share of the full circle; saturation and value stay."""
+    """Turn the hue by a fraction of the full circle; saturation and value do not change."""
     value, low = x.amax(dim=1), x.amin(dim=1)
     chroma = value - low
     red, green, blue = x.unbind(dim=1)
@@ -95,8 +95,8 @@ def _move(
 ) -> Tensor:
     """Rotate, shift and zoom about the centre; the result has `margin` more pixels on each side.
 
-    Beyond the edges the image is extended or mirrored. The shift is a share of the image padded to twice its
-    side, as the methods pad it.
+    Beyond the edges the image is extended or mirrored. The shift is a fraction of the image after padding to twice
+    its side, as in the authors' code.
     """
     height, width = x.shape[-2:]
     rows = torch.arange(-margin, height + margin, dtype=x.dtype, device=x.device) - (height - 1) / 2
@@ -118,7 +118,7 @@ def _move(
 
 
 def _blur(x: Tensor, sigma: float) -> Tensor:
-    """Gaussian blur, which removes a margin of half its width."""
+    """Apply a Gaussian blur, which removes a margin of half the kernel's width."""
     taps = torch.arange(_BLUR, dtype=x.dtype, device=x.device) - _BLUR // 2
     kernel = torch.softmax(-(taps**2) / (2 * sigma**2), dim=0)
     channels = x.shape[1]

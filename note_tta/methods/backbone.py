@@ -1,4 +1,4 @@
-"""The caller's model as methods see it: shared and never changed, with the source value of each adapting tensor."""
+"""The caller's model as methods use it: shared, never changed, with the source value of each adapted tensor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .norm import (
 )
 
 SAMPLED_VALUES = 1024
-"""Values of each tensor that enter the fingerprint: enough to tell any two trained models apart."""
+"""How many values of each tensor enter the fingerprint: enough to tell any two trained models apart."""
 
 Tensors = Mapping[str, Tensor]
 Output = str | int | Callable[[Any], Tensor] | None
@@ -35,10 +35,10 @@ class NonFiniteLogits(Exception):
 
 
 class Backbone:
-    """A structural copy of a model: the modules are copied, the frozen tensors are the caller's own.
+    """A structural copy of a model: the modules are copied, the frozen tensors are shared with the caller.
 
-    Any number of methods and forks share one backbone. Each has its own adapting tensors; the backbone keeps
-    their source values, in float32 where the model is narrower.
+    Any number of methods and forks can share one backbone. Each has its own adapted tensors. The backbone keeps
+    their source values, in float32 if the model uses a narrower dtype.
 
     Args:
         model: The caller's model.
@@ -58,11 +58,11 @@ class Backbone:
         self.source = own_tensors(chosen)
         instead = {id(tensor): self.source[name] for name, tensor in chosen.items()}
         if narrow(self.dtype) and not all(is_norm_tensor(model, name) for name in chosen):
-            self.dtype = torch.float32  # weights that learn need the precision of their steps
+            self.dtype = torch.float32  # float16 and bfloat16 are too coarse for small update steps
             instead |= {id(t): _own(t) for t in _tensors_of(model).values() if id(t) not in instead}
         for layer in norm_layers(model).values() if narrow(self.dtype) else ():
             own = [t for t in (*layer._parameters.values(), *layer._buffers.values()) if t is not None]
-            if any(id(tensor) in instead for tensor in own):  # a layer's tensors must be of one dtype
+            if any(id(tensor) in instead for tensor in own):  # a layer needs one dtype for all its tensors
                 instead = {id(tensor): _own(tensor) for tensor in own} | instead
         self.module = structural_copy(model, instead).eval()
         for layer in self.module.modules():
@@ -74,11 +74,11 @@ class Backbone:
         self._watch()
 
     def build(self, tensors: Tensors, *, for_learning: bool = False) -> nn.Module:
-        """A module of this structure in eval mode, with `tensors` in place of the source's.
+        """Build a module of this structure in eval mode, with `tensors` in place of the source's.
 
         Args:
-            tensors: The adapting tensors by name; the module holds them, not copies.
-            for_learning: Compute no gradient for frozen tensors, whatever flags the caller's model has.
+            tensors: The adapted tensors by name; the module uses them without copying.
+            for_learning: Compute no gradients for frozen tensors, even if the caller's model requires them.
         """
         instead = {id(self.source[name]): tensor for name, tensor in tensors.items()}
         if for_learning:
@@ -88,23 +88,27 @@ class Backbone:
         return getattr(module, "_orig_mod", module) if for_learning else module
 
     def clone_source(self) -> Tensors:
-        """A copy of the adapting tensors with their source values."""
+        """Return a copy of the adapted tensors with their source values."""
         return own_tensors(self.source)
 
     def run(self, module: nn.Module, x: Tensor) -> Tensor:
-        """The logits `[B, K]` of a module of this structure; a shape that it does not take is a `ValueError`."""
+        """Return the logits `[B, K]` of a module of this structure.
+
+        Raises:
+            ValueError: The model does not accept samples of this shape, or does not return logits `[B, K]`.
+        """
         try:
             answer = module(x)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, IndexError, AssertionError) as error:
             raise ValueError(
-                f"the model does not take samples of shape {tuple(x.shape[1:])}: {error}"
+                f"the model does not accept samples of shape {tuple(x.shape[1:])}: {error}"
             ) from error
         logits = self._take_output(answer)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(x):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            hint = "" if isinstance(logits, Tensor) else "; output=… names where in it the logits are"
+            hint = "" if isinstance(logits, Tensor) else "; say with output=… where the logits are in it"
             raise ValueError(
                 f"the model must map [B, ...] to logits [B, K]: {tuple(x.shape)} gave {shape}{hint}"
             )
@@ -121,13 +125,13 @@ class Backbone:
                 what = "changed" if now[1] == then[1] else "moved or cast"
                 raise ValueError(
                     f"the model's {names.get(id(tensor), 'tensor')} was {what} after the method was made: "
-                    "make the method anew on the model as it is now"
+                    "make a new method from the changed model"
                 )
         self._marked = _marks(self._frozen)
 
     @property
     def fingerprint(self) -> str:
-        """A digest of up to 1,024 values of each tensor, computed once (about a millisecond for a ResNet-18)."""
+        """A hash of up to 1,024 values of each tensor, computed once (about a millisecond for a ResNet-18)."""
         if self._fingerprint is None:
             digest = hashlib.sha256()
             for name, tensor in sorted((_tensors_of(self.module) | _packed_weights(self.module)).items()):
@@ -139,17 +143,17 @@ class Backbone:
 
     @functools.cached_property
     def layers(self) -> dict[str, str]:
-        """The kind of each layer that adapts, by name: `IABN2d(alpha=4, correction=0)`."""
+        """The kind of each adapted layer by name, such as `IABN2d(alpha=4, correction=0)`."""
         return describe_layers(self.module, self.source)
 
     @property
     def device(self) -> torch.device:
-        """Where the model's tensors are."""
+        """The device of the model's tensors."""
         tensors = [*self.source.values(), *self._frozen]
         return tensors[0].device if tensors else torch.device("cpu")
 
     def to(self, device: torch.device | str) -> Backbone:
-        """This backbone on another device, with its own tensors there."""
+        """Return a copy of this backbone on another device, with its own tensors."""
         if torch.device(device) == self.device:
             return self
         moved = copy.copy(self)
@@ -213,7 +217,7 @@ def structural_copy(model: nn.Module, instead: Mapping[int, Tensor]) -> nn.Modul
             ):
                 memo.setdefault(id(value), value)
             elif isinstance(value, dict):
-                if not value:  # a module has a dozen empty dicts of hooks, slow to copy one by one
+                if not value:  # a module has a dozen empty dicts of hooks, which are slow to copy
                     memo[id(value)] = type(value)()
                 for hook in value.values():
                     if isinstance(hook, MethodType) and id(hook.__self__) not in inside:
@@ -235,7 +239,7 @@ def structural_copy(model: nn.Module, instead: Mapping[int, Tensor]) -> nn.Modul
 
 
 def _uncopyable(model: nn.Module, memo: dict[int, Any]) -> dict[int, Any]:
-    """What stands in plain attributes of the modules and cannot be copied, such as locks and open files, by `id`."""
+    """Find values of module attributes that cannot be copied, such as locks and open files, by `id`."""
     found = {}
     for value in (value for module in model.modules() for value in vars(module).values()):
         if not isinstance(value, nn.Module | dict | list | tuple | set):
@@ -251,7 +255,7 @@ def _tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _packed_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights of quantised layers, which are neither parameters nor buffers."""
+    """Return the weights of quantised layers, which are neither parameters nor buffers."""
     found = {}
     for name, value in model.state_dict().items():
         for index, tensor in enumerate(value if isinstance(value, tuple) else (value,)):
@@ -261,12 +265,12 @@ def _packed_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def own_tensors(tensors: Tensors) -> Tensors:
-    """A copy of each tensor, in float32 where it is narrower."""
+    """Return a copy of each tensor; float16 and bfloat16 become float32."""
     return {name: _own(tensor) for name, tensor in tensors.items()}
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """A copy of a tensor, in float32 where it is narrower; a parameter stays a parameter."""
+    """Return a copy of a tensor; float16 and bfloat16 become float32, and a parameter stays a parameter."""
     wide = tensor.detach().float() if narrow(tensor.dtype) else tensor.detach().clone()
     return nn.Parameter(wide, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else wide
 
@@ -287,7 +291,10 @@ def _sampled_bytes(tensor: Tensor) -> bytes:
 
 
 def _refuse_functions(model: nn.Module, chosen: Tensors) -> None:
-    """Refuse functions that would run the caller's layers, not the copies: a `forward` set on an object, closures."""
+    """Refuse functions that would run the caller's layers instead of the copies.
+
+    These are a `forward` that was set on an object, and closures over a module.
+    """
     adapting = {
         id(module)
         for path, module in model.named_modules()
@@ -313,7 +320,7 @@ def _refuse_functions(model: nn.Module, chosen: Tensors) -> None:
 
 
 def _enclosed(function: FunctionType) -> Iterator[object]:
-    """What a function refers to from outside: the values of its closure and its defaults, and owners of methods."""
+    """Yield the objects that a function refers to: values of its closure and defaults, and owners of bound methods."""
     for cell in function.__closure__ or ():
         try:
             yield getattr(cell.cell_contents, "__self__", cell.cell_contents)
@@ -323,17 +330,17 @@ def _enclosed(function: FunctionType) -> Iterator[object]:
 
 
 def refuse_unsuitable(model: nn.Module) -> None:
-    """Refuse what no method can adapt."""
+    """Refuse a model that no method can adapt."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
-            "a scripted model cannot share its tensors: give the method the model it was made from"
+            "a scripted model cannot share its tensors: give the method the model that it was scripted from"
         )
     for path, module in model.named_modules():
         if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
             raise TypeError(
-                f"{type(module).__name__} spreads a batch over replicas, which do not adapt together: "
+                f"{type(module).__name__} splits a batch between replicas, which would not adapt together: "
                 f"{f'replace {path} by {path}.module' if path else 'give the method model.module'}"
             )
     for name, tensor in _tensors_of(model).items():

@@ -15,16 +15,16 @@ from .settings import check_rate
 
 
 class BatchMethod(Method):
-    """One pass per batch: its logits are the answer, and one optimizer step lowers `objective` of them.
+    """One pass per batch: its logits are the answer, and one optimizer step minimises `objective(logits)`.
 
-    BatchNorm layers normalise with the batch's statistics, so `model(x)`, which uses the running ones,
-    answers differently. Other layers run as they are.
+    BatchNorm layers normalise with the statistics of the batch. So `model(x)`, which uses the running statistics,
+    answers differently. Other layers run unchanged.
 
     Args:
         model: A model with norm layers.
         lr: The learning rate.
         optimizer: "adam", or "sgd" (momentum 0.9).
-        adapts: Chooses the tensors to learn.
+        adapts: Chooses the tensors that learn.
         output: See `Method`.
     """
 
@@ -50,17 +50,17 @@ class BatchMethod(Method):
         self.descent = self.part("optimizer", Descent(self.make_optimizer, learned))
 
     def objective(self, logits: Tensor) -> Tensor:
-        """The loss of logits `[B, K]`, which one step lowers."""
-        raise TypeError(f"{type(self).__name__} must write objective or learn")
+        """Return the loss of logits `[B, K]`, which one step minimises."""
+        raise TypeError(f"{type(self).__name__} must define objective or learn")
 
     def make_optimizer(self, learned: list[Tensor]) -> Optimizer:
-        """The optimizer of the learned tensors."""
+        """Make the optimizer of the learned tensors."""
         return (
             SGD(learned, lr=self.lr, momentum=0.9) if self.optimizer == "sgd" else Adam(learned, lr=self.lr)
         )
 
     def make_draft(self) -> Draft:
-        """What updates are computed on."""
+        """Make the draft, on which updates are computed."""
 
         def prepare(module: nn.Module) -> nn.Module:
             return move_components(use_batch_statistics(module))
@@ -68,7 +68,7 @@ class BatchMethod(Method):
         return Draft(self.backbone, self.descent.shapes, self.make_optimizer, prepare)
 
     def answering_module(self) -> nn.Module:
-        """The adapted module, with the statistics of the batch."""
+        """Make the module that answers: the adapted module, with the statistics of the batch."""
         return use_batch_statistics(self.backbone.build(self.tensors))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ class BatchMethod(Method):
         return self.answer(logits.detach())
 
     def answer(self, logits: Tensor) -> Tensor:
-        """What is returned for a batch with these logits."""
+        """Return the answer to a batch with these logits."""
         return logits
 
     def learn(self, draft: Draft, x: Tensor, logits: Tensor) -> bool:
@@ -105,6 +105,6 @@ class BatchMethod(Method):
         return True
 
     def go_back(self) -> None:
-        """Return to the source's weights and a fresh optimizer; counters go on."""
+        """Return to the source's weights and a fresh optimizer; counters are kept."""
         copy_all(self.tensors, self.backbone.source)
         self.descent.moments = {}

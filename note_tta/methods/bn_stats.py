@@ -1,4 +1,4 @@
-"""BN Stats: the statistics of the test batch in place of the source's."""
+"""BN Stats: normalise with the statistics of the test batch instead of the source's."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .norm import nothing, running_statistics, use_batch_statistics
 class BNStats(Method):
     """Normalise each batch with its own statistics; nothing is learned.
 
-    Strong on large, class-balanced batches. On a correlated stream a batch holds few classes, and
-    normalisation removes what tells them apart together with the drift. `model(x)` uses the running
-    statistics and answers differently.
+    It is strong on large, class-balanced batches. On a correlated stream a batch holds few classes, and
+    normalisation removes not only the drift but also the differences between the classes. `model(x)` uses the
+    running statistics and answers differently.
     """
 
     title = "BN Stats"
@@ -27,7 +27,7 @@ class BNStats(Method):
         running_statistics(self.backbone.module)
 
     def answering_module(self) -> nn.Module:
-        """The model, with the statistics of the batch."""
+        """Make the module that answers: the model, with the statistics of the batch."""
         return use_batch_statistics(self.backbone.build(self.tensors))
 
     def forward(self, x: Tensor) -> Tensor:

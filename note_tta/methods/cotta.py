@@ -1,4 +1,4 @@
-"""CoTTA: a student, its slow-moving teacher, and a way back to the source."""
+"""CoTTA: a student, a teacher that follows it slowly, and weights that return to the source at random."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .settings import check_count, check_share
 class CoTTA(BatchMethod):
     """Continual Test-Time Adaptation.
 
-    The teacher's output is the answer; if the source model is unsure of a batch, it is the mean over
-    `augmentations` random views. The student takes one Adam step towards it on all parameters, the teacher
-    follows as a moving average, and a few of the student's weights return to the source's. All three
-    normalise with the statistics of the batch. `model` is the teacher.
+    The teacher's output is the answer. If the source model is unsure of a batch, the answer is the teacher's mean
+    output over `augmentations` random views. The student takes one Adam step towards this answer on all parameters,
+    the teacher follows as a moving average, and a few of the student's weights return to their source values. All
+    three models normalise with the statistics of the batch. `model` is the teacher.
 
     Args:
         model: A model.
         lr: Adam's learning rate.
         p_th: Use random views if the source model's mean confidence is below this.
         augmentations: The number of views. Only images have views; other inputs are used as they are.
-        ema: How much of the teacher stays at a step.
-        restore: The probability with which a weight returns to its source value at a step.
-        generator: Source of randomness; None is a new generator with torch's default seed.
+        ema: How much of the teacher is kept per step.
+        restore: The probability per step that a weight returns to its source value.
+        generator: Source of randomness; None means a new generator with torch's default seed.
         output: See `Method`.
     """
 
@@ -63,7 +63,7 @@ class CoTTA(BatchMethod):
 
     @property
     def generator(self) -> torch.Generator:
-        """Where the randomness comes from."""
+        """The source of randomness."""
         return self.random.generator
 
     def forward(self, x: Tensor) -> Tensor:

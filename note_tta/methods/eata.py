@@ -1,4 +1,4 @@
-"""EATA: ETA that holds on to the parameters that matter for the source."""
+"""EATA: ETA that keeps the parameters that matter for the source data."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .source_statistics import Source, fisher_information, statistics_of
 
 
 class EATA(ETA):
-    """Efficient Anti-forgetting Test-time Adaptation: ETA with important parameters held back.
+    """Efficient Anti-forgetting Test-time Adaptation: ETA with a penalty on changes of important parameters.
 
-    The loss has one more term, `weight` · Σ F (θ − θ_source)². F, the Fisher information, is the mean over
-    source batches of the squared gradient of the cross-entropy to the model's own predictions. So, as in the
-    authors' code, it depends on the batch size. They use 2,000 clean images in batches of 64.
+    The loss has one more term, `weight` · Σ F (θ − θ_source)². F, the Fisher information, is the squared gradient of
+    the cross-entropy to the model's own predictions, averaged over source batches. So it depends on the batch size,
+    as in the authors' code. They use 2,000 clean images in batches of 64.
 
-    The defaults are the authors' for ImageNet-C. On CIFAR others run it with `weight=1` and ETA's other
-    settings.
+    The defaults are the authors' values for ImageNet-C. On CIFAR, other authors use `weight=1` and their settings of
+    ETA.
 
     Args:
         model: A model with norm layers.
         source: Batches of clean source samples (a `DataLoader` will do; labels are ignored), or the path of
             a file that `method.source.save(path)` wrote.
-        weight: How strongly parameters are held back (β in the paper).
+        weight: How strongly changes of important parameters are penalised (β in the paper).
         **settings: See `ETA`.
     """
 
@@ -53,11 +53,11 @@ class EATA(ETA):
             "fisher",
             self.backbone,
             partial(fisher_information, self.backbone, list(self.descent.shapes)),
-            "EATA needs source=, batches of source samples: ETA does without",
+            "EATA needs batches of source samples: give source=…, or use ETA, which needs none",
         )
 
     def penalty(self, draft: Draft) -> Tensor:
-        """How far the parameters are from the source's, weighted by their importance."""
+        """Return the squared distance of the parameters from the source, weighted by their importance."""
         held = [
             (fisher.to(draft.tensors[name]) * (draft.tensors[name] - self.backbone.source[name]) ** 2).sum()
             for name, fisher in self.source.tensors.items()

@@ -20,20 +20,21 @@ from .settings import check_rate
 class ETA(BatchMethod):
     """Efficient Test-time Adaptation: one step per batch, on its reliable and non-redundant samples.
 
-    A sample is reliable if its entropy is below `margin` · ln(classes), and redundant if its prediction is
-    similar to the moving average of the predictions that were learned from. The remaining samples are weighted
-    by their confidence. If none remain, the batch is answered, and its step is skipped and counted.
+    A sample is reliable if its entropy is below `margin` · ln(classes). It is redundant if its prediction is similar
+    to the moving average of the predictions that the method learned from. The remaining samples are weighted by their
+    confidence. If none remain, the batch is answered, and its step is skipped and counted.
 
-    The defaults are the authors' for ImageNet-C. On CIFAR10-C others run it with `lr=1e-3, optimizer="adam",
-    redundancy=0.4`, on CIFAR100-C with `redundancy=0.1`. On a class-sorted stream every sample is like the
-    average, so nothing remains but the errors, if any.
+    The defaults are the authors' values for ImageNet-C. Other authors use `lr=1e-3, optimizer="adam",
+    redundancy=0.4` on CIFAR10-C, and `redundancy=0.1` on CIFAR100-C. On a class-sorted stream every correct
+    prediction is similar to the average, so only wrong predictions remain, if any.
 
     Args:
         model: A model with norm layers.
         lr: The learning rate.
         optimizer: "adam", or "sgd" (momentum 0.9).
         margin: The largest entropy of a reliable sample, as a share of ln(classes).
-        redundancy: The least cosine to the average prediction that makes a sample redundant (ε in the paper).
+        redundancy: A sample is redundant if the cosine of its prediction and the average is at least this (ε in the
+            paper).
         output: See `Method`.
     """
 
@@ -59,7 +60,7 @@ class ETA(BatchMethod):
         self.learned_from = self.part("learned_from", Average(keep=0.9))
 
     def learn(self, draft: Draft, x: Tensor, logits: Tensor) -> bool:
-        """One step on the reliable samples that are not redundant."""
+        """Take one step on the reliable samples that are not redundant."""
         limit = self.margin * math.log(logits.shape[1])
         entropy = entropies(logits)
         p, average = widened(logits.detach()).softmax(dim=1), self.learned_from.value
@@ -74,10 +75,10 @@ class ETA(BatchMethod):
         return True
 
     def penalty(self, draft: Draft) -> Tensor | float:
-        """A further term of the loss; here, none."""
+        """Return a further term of the loss; here, none."""
         return 0.0
 
     def go_back(self) -> None:
-        """Return to the source, and forget the average too."""
+        """Return to the source, and discard the average too."""
         super().go_back()
         self.learned_from.value = None

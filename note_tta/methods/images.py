@@ -10,13 +10,13 @@ _OF_OTHER_RANK = (nn.Conv1d, nn.Conv3d, nn.BatchNorm3d, nn.RNNBase)
 
 
 def refuse_other_models(model: nn.Module, name: str) -> None:
-    """Refuse a model whose layers show that it takes time series or volumes."""
+    """Refuse a model whose layers show that it is made for time series or volumes."""
     layers = list(model.modules())
     other = next((layer for layer in layers if isinstance(layer, _OF_OTHER_RANK)), None)
     if other is not None and not any(isinstance(layer, nn.Conv2d) for layer in layers):
         raise ValueError(
-            f"{name} uses random views of images, and a model with {type(other).__name__} takes no images: "
-            "use NOTE or SoTTA, which take any input"
+            f"{name} uses random views of images, but a model with {type(other).__name__} is not for images: "
+            "use NOTE or SoTTA, which accept any input"
         )
 
 
@@ -26,11 +26,11 @@ def check_images(x: Tensor, method: Method) -> None:
     if x.ndim != 4:
         raise ValueError(
             f"{name} uses random views of images [B, C, H, W], got {tuple(x.shape)}: "
-            "use NOTE or SoTTA, which take any input"
+            "use NOTE or SoTTA, which accept any input"
         )
     if len(x) and (x.amin() < -0.5 or x.amax() > 1.5):
         method.warn(
             "images",
-            f"{name} clips its random views of images to [0, 1], but these reach from {x.amin():.3g} to "
+            f"{name} clips its random views of images to [0, 1], but these images range from {x.amin():.3g} to "
             f"{x.amax():.3g}: give it images in [0, 1] and let the model normalise them",
         )

@@ -15,19 +15,19 @@ from .settings import check_count
 class LAME(Method):
     """Laplacian Adjusted Maximum-likelihood Estimation.
 
-    The model does not change. The class assignments of a batch are moved so that samples with similar features
-    agree: to the fixed point of z ∝ p · exp(W z), where p are the model's probabilities and W ties each sample
-    to its `neighbours` nearest neighbours by L2-normalised features.
+    The model does not change. The class assignments z of a batch are changed so that samples with similar features
+    agree. They are the fixed point of z ∝ p · exp(W z), where p are the model's probabilities and W links each sample
+    to its `neighbours` nearest neighbours, by L2-normalised features.
+
+    A call returns finite log-assignments instead of logits.
 
     Args:
         model: A model that ends in a linear classifier.
-        neighbours: How many nearest neighbours a sample is tied to.
-        max_steps: The most steps towards the fixed point.
-        classifier: The name of the module whose input is the features; None is the last `nn.Linear`.
-        symmetric: Let each tie count half in both directions. LAME's own code does not (docs/differences.md).
+        neighbours: How many nearest neighbours each sample is linked to.
+        max_steps: The maximum number of steps towards the fixed point.
+        classifier: The name of the module whose input is the features; None means the last `nn.Linear`.
+        symmetric: Count each link half in both directions. The authors' code does not (docs/differences.md).
         output: See `Method`.
-
-    A call returns finite log-assignments in place of logits.
     """
 
     title = "LAME"
@@ -61,7 +61,7 @@ class LAME(Method):
 
 
 def nearest_neighbours(features: Tensor, neighbours: int, *, symmetric: bool = False) -> Tensor:
-    """The affinity `[B, B]`: one tie from each sample to each of its nearest neighbours."""
+    """Return the affinity `[B, B]`: one link from each sample to each of its nearest neighbours."""
     features = nn.functional.normalize(features.float(), dim=1)
     distance = torch.cdist(features, features).fill_diagonal_(torch.inf)
     nearest = distance.topk(min(neighbours, len(features) - 1), largest=False).indices
@@ -70,7 +70,7 @@ def nearest_neighbours(features: Tensor, neighbours: int, *, symmetric: bool = F
 
 
 def assign(log_p: Tensor, affinity: Tensor, max_steps: int) -> Tensor:
-    """Log-assignments at the fixed point of z ∝ p · exp(W z), or when the energy stops falling."""
+    """Return the log-assignments at the fixed point of z ∝ p · exp(W z), or when the energy stops falling."""
     log_z, energy = log_p, torch.inf
     for _ in range(max_steps):
         pull = affinity @ log_z.exp()

@@ -1,4 +1,4 @@
-"""The base of all methods: it answers at once, holds the state, and leaves the caller's model alone."""
+"""The base class of all methods: it answers at once, holds the state, and never changes the caller's model."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Method(ABC):
     """A model that answers a stream and may learn from it, without labels.
 
     A subclass calls `super().__init__` first, adds its parts with `part`, and writes `forward`. It keeps each
-    keyword of its constructor as an attribute of the same name. Saving, restoring, resetting, forking,
-    pickling and the rejection of bad samples are then inherited. The caller's model is never changed: the
-    method has its own module, `model`, which shares all tensors with it except those that adapt.
+    keyword of its constructor as an attribute of the same name. It then inherits saving, restoring, resetting,
+    forking, pickling and the rejection of bad samples. The caller's model is never changed. The method has its own
+    module, `model`, which shares all tensors with the caller's model except those that adapt.
 
     Args:
         model: A classifier that maps `[B, ...]` to logits `[B, K]`, or a `Backbone` made of one.
@@ -52,21 +52,21 @@ class Method(ABC):
     citation: ClassVar[str] = ""
     """Whom to cite."""
     batch_free: ClassVar[bool] = False
-    """Whether answers and state are the same whatever the batch boundaries."""
+    """Whether answers and state do not depend on how the stream is split into batches."""
     uses_order: ClassVar[bool] = False
     """Whether a sample's answer depends on the samples before it in the same batch."""
     needs_norm: ClassVar[str] = ""
     """The norm layers that the model must have: "", "any", "batch", "IABN"."""
     needs_images: ClassVar[bool] = False
-    """Whether it takes images only."""
+    """Whether it accepts only images."""
     needs_source: ClassVar[bool] = False
-    """Whether it needs samples or statistics of the source."""
+    """Whether it needs samples or statistics of the source data."""
     passes: ClassVar[str] = "1"
     """Forward passes per sample, and backward passes after a slash."""
     keeps: ClassVar[str] = ""
     """What it keeps in memory per stream."""
     licence: ClassVar[str] = ""
-    """The licence of the authors' code; empty where none is known."""
+    """The licence of the authors' code; empty if unknown."""
     trained_with: ClassVar[str] = "bn"
     """The norm layers of its source model in experiments."""
 
@@ -91,7 +91,7 @@ class Method(ABC):
         self._made: dict[str, Any] = {}
 
     def part(self, name: str, part: AnyPart) -> AnyPart:
-        """Add a part, to be saved, restored, reset and forked with the method; returns it."""
+        """Add a part and return it. It is saved, restored, reset and forked with the method."""
         return self._parts.add(name, part, owner=self)
 
     @abstractmethod
@@ -110,8 +110,8 @@ class Method(ABC):
 
         Raises:
             TypeError: `x` is not a floating-point tensor.
-            ValueError: The model does not take samples of this shape, or somebody changed its frozen
-                tensors. The method's state is as it was.
+            ValueError: The model does not accept samples of this shape, or its frozen tensors were changed. The
+                method's state has not changed.
         """
         with self._lock, torch.inference_mode(False):
             x = self.checked(x)
@@ -126,27 +126,27 @@ class Method(ABC):
         return self
 
     def room(self) -> int:
-        """How many samples can be answered together before the state changes: here, any number."""
+        """Return how many samples can be answered together before the state changes: here, any number."""
         return sys.maxsize
 
     @property
     def model(self) -> nn.Module:
-        """The adapted module in eval mode, to use, save or export. It is one object for the method's life."""
+        """The adapted module in eval mode, to use, save or export. It stays the same object."""
         with self._lock:
             module: nn.Module = self.made("model", lambda: self.backbone.build(self.tensors))
             return module
 
     def answering_module(self) -> nn.Module:
-        """Make the module that the method answers with: a twin of `model`, unless a subclass says otherwise."""
+        """Make the module that the method answers with. Subclasses may override this; here it is like `model`."""
         return self.backbone.build(self.tensors)
 
     def predict(self, x: Tensor) -> Tensor:
-        """The logits of the answering module, without a graph."""
+        """Return the logits of the answering module, computed without gradients."""
         with torch.no_grad():
             return self.backbone.run(self.made("answering", self.answering_module), x)
 
     def made(self, name: str, make: Callable[[], Any]) -> Any:
-        """A thing that can be made again at any time and is not in the state, such as a module; made once."""
+        """Return a cached object, such as a module, that can be rebuilt at any time and is not part of the state."""
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
@@ -164,7 +164,7 @@ class Method(ABC):
             self._rejected_in_a_row = 0
 
     def pause(self) -> None:
-        """From now on answer and count samples, but learn and store nothing."""
+        """Stop learning: samples are still answered and counted, but not stored."""
         self.paused = True
 
     def resume(self) -> None:
@@ -172,14 +172,14 @@ class Method(ABC):
         self.paused = False
 
     def fork(self) -> Method:
-        """A second stream from this state on: it shares the backbone and nothing else."""
+        """Return a copy that continues independently from this state. Only the backbone is shared."""
         with self._lock, torch.inference_mode(False):
             self._finish()
             shared = (self.backbone, self._parts.at_start, self._settings_at_start)  # these never change
             return copy.deepcopy(self, {id(thing): thing for thing in shared})
 
     def to(self, device: torch.device | str) -> Method:
-        """Move the method, with its own copy of the frozen tensors, to a device; returns it."""
+        """Move the method to a device, with its own copy of the frozen tensors, and return it."""
         with self._lock, torch.no_grad():
             self._finish()
             self.backbone = self.backbone.to(device)
@@ -190,14 +190,14 @@ class Method(ABC):
         return self
 
     def snapshot(self) -> dict[str, Any]:
-        """What was learned so far, for `roll_back`: the adapting tensors and the parts that learn."""
+        """Return what was learned so far, for `roll_back`: the adapted tensors and the parts that learn."""
         with self._lock, torch.inference_mode(False):
             return plain({"model": self.tensors, "parts": self._parts.learned().states()})  # type: ignore[no-any-return]
 
     def roll_back(self, snapshot: dict[str, Any] | None = None) -> None:
-        """Return to what was learned at a snapshot; None returns to the source.
+        """Return to what was learned at a snapshot; None returns to the source model.
 
-        The memory and a pending update are thrown away. Counters and randomness go on.
+        The memory and a pending update are discarded. Counters and random generators are kept.
         """
         with self._lock, torch.inference_mode(False):
             self._cancel()
@@ -209,12 +209,12 @@ class Method(ABC):
                     part.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that decides what comes next, as tensors and plain values (`weights_only` loading works)."""
+        """Return the whole state as tensors and plain values; `torch.load` with `weights_only=True` can read it."""
         with self._lock, torch.inference_mode(False):
             return plain(self.live_state())  # type: ignore[no-any-return]
 
     def live_state(self) -> dict[str, Any]:
-        """The state without copies: the method's own tensors, to be copied or written at once."""
+        """Return the state without copying. It holds the method's own tensors, so copy or write it at once."""
         self._finish()
         return {
             "version": states.VERSION,
@@ -234,7 +234,8 @@ class Method(ABC):
         All settings (`interval`, `lr` and so on) are taken from the state.
 
         Raises:
-            ValueError: The state is of another method or model, or of a newer version. Nothing has changed.
+            ValueError: The state belongs to another method or model, or to a newer version of the library. Nothing
+                has changed.
         """
         with self._lock, torch.inference_mode(False):
             states.check(state, self)
@@ -255,23 +256,23 @@ class Method(ABC):
             self.continue_from(twin.live_state())
 
     def continue_from(self, state: dict[str, Any]) -> None:
-        """Continue from a `live_state` that is known to fit: it is neither checked nor copied."""
+        """Continue from a `live_state` that is known to fit. It is neither checked nor copied."""
         if state["settings"] != self.settings():
             self._take_settings(state["settings"])
         self._load(state)
 
     def settings(self) -> dict[str, Any]:
-        """The plain values that the method was made with, by keyword."""
+        """Return the plain values that the method was made with, by keyword."""
         return states.plain_settings(self)
 
     def warn(self, kind: str, message: str) -> None:
-        """Warn, once per method and kind of trouble."""
+        """Warn once per method and kind of problem."""
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(f"{self.label}: {message}" if self.label else message, RuntimeWarning, stacklevel=3)
 
     def checked(self, x: Tensor) -> Tensor:
-        """`x` in the model's dtype; anything but a batch of floating-point samples is refused."""
+        """Return `x` in the model's dtype; refuse anything that is not a batch of floating-point samples."""
         if not isinstance(x, Tensor):
             raise TypeError(f"x must be a tensor, got {type(x).__name__}")
         if not x.is_floating_point():
@@ -287,14 +288,14 @@ class Method(ABC):
         return x.clone() if x.is_inference() else x
 
     def reject(self, count: int, of: int) -> None:
-        """Count samples that were answered with NaN, and warn if all of the last ones were."""
+        """Count samples that were answered with NaN, and warn after `BAD_IN_A_ROW` in a row."""
         self.counters["rejected_samples"] += count
         self._rejected_in_a_row = self._rejected_in_a_row + count if count == of else 0
         if self._rejected_in_a_row >= BAD_IN_A_ROW:
             self.warn(
                 "rejected_samples",
-                f"the last {self._rejected_in_a_row} samples were answered with NaN: they hold NaN or Inf, or "
-                "the model makes NaN of them. Look at what the sensor sends and how it is scaled",
+                f"the last {self._rejected_in_a_row} samples were answered with NaN: they contain NaN or Inf, or "
+                "the model's logits for them do. Check what the sensor sends and how it is scaled",
             )
 
     def __repr__(self) -> str:
@@ -317,7 +318,7 @@ class Method(ABC):
             answers = self._run(x if usable is None else x[usable])
         except NonFiniteLogits:
             usable = torch.ones(len(x), dtype=torch.bool, device=x.device) if usable is None else usable
-            with torch.no_grad():  # under the running statistics each sample answers for itself
+            with torch.no_grad():  # with running statistics, a bad sample does not affect the others
                 usable[usable.clone()] = torch.isfinite(self.backbone.run(self.model, x[usable])).all(dim=1)
             try:
                 answers = self._run(x[usable])
@@ -332,26 +333,26 @@ class Method(ABC):
         return logits
 
     def _run(self, x: Tensor) -> Tensor:
-        """`forward`. Not every model takes an empty batch: for it, one sample of zeros is run and its row dropped."""
+        """Run `forward`. For an empty batch, which not every model accepts, run one sample of zeros and drop it."""
         if len(x) == 0:
             with torch.no_grad():
                 return self.backbone.run(self.model, x.new_zeros(1, *x.shape[1:]))[:0]
         return self.forward(x).detach()
 
     def all_finite(self, logits: Tensor) -> Tensor:
-        """Return `logits` if all are finite. Otherwise the base leaves the bad samples out and asks again."""
+        """Return `logits` if all are finite. Otherwise `__call__` leaves out the bad samples and tries again."""
         if not torch.isfinite(logits).all():
             raise NonFiniteLogits
         return logits
 
     def _finish(self) -> None:  # noqa: B027
-        """Wait for an update that is being computed; for methods that compute beside the calls."""
+        """Wait for an update that is being computed; for methods that compute updates in the background."""
 
     def _cancel(self) -> None:  # noqa: B027
-        """Give up an update that is being computed; for methods that compute beside the calls."""
+        """Cancel an update that is being computed; for methods that compute updates in the background."""
 
     def _load(self, state: dict[str, Any]) -> None:
-        """Take over a state and its tensors. It may fail half-way, so `load_state_dict` calls it on a fork."""
+        """Load a state. This may fail half-way, so `load_state_dict` tries it on a fork first."""
         copy_all(self.tensors, state["model"])
         self._parts.load(state["parts"])
         self.counters.update({name: int(state["counters"][name]) for name in COUNTERS})
@@ -376,11 +377,11 @@ class Method(ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.RLock(), _made={})
         own = self.tensors.clone() if isinstance(self.tensors, Packed) else own_tensors(self.tensors)
-        self.tensors = own  # torch shares what it sends to another process
+        self.tensors = own  # torch shares the memory of tensors between processes
 
 
 def finite_rows(x: Tensor) -> Tensor | None:
-    """Which samples hold only finite values; None where all do, which takes one pass."""
+    """Return which samples hold only finite values, or None if all do; the usual case takes one pass."""
     if x.numel() == 0 or torch.isfinite(x.abs().amax()):
         return None
     return torch.isfinite(x).flatten(1).all(dim=1)

@@ -1,6 +1,6 @@
-"""The norm layers of a model: finding them, choosing what adapts, and setting which statistics they use.
+"""The norm layers of a model: find them, choose what adapts, and set which statistics they use.
 
-Functions that change layers do so for good: methods call them on their own modules only.
+Some functions change layers permanently. Methods call those only on their own modules.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ NORM_LAYERS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _InstanceNorm
 
 
 def norm_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """Every norm layer of `model` by name: BatchNorm (with IABN), LayerNorm, GroupNorm, RMSNorm, InstanceNorm.
+    """Return the norm layers of `model` by name: BatchNorm, IABN, LayerNorm, GroupNorm, RMSNorm and InstanceNorm.
 
-    Subclasses such as `LayerNorm2d` count.
+    Subclasses such as `LayerNorm2d` are included.
     """
     return {name: module for name, module in model.named_modules() if isinstance(module, NORM_LAYERS)}
 
 
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
-    """The BatchNorm layers of `model` (with IABN) by name."""
+    """Return the BatchNorm and IABN layers of `model` by name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
 
 
 def affine_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """The scales and shifts of the norm layers, by their names in the model; a shared tensor comes once.
+    """Return the scales and shifts of the norm layers by name; a shared tensor is listed once.
 
     Raises:
-        ValueError: The model has none. The message names methods that need none.
+        ValueError: The model has none. The message names methods that work without them.
     """
     found = _named(model, norm_layers(model), "_parameters")
     if not found:
@@ -51,10 +51,10 @@ def affine_parameters(model: nn.Module) -> dict[str, Tensor]:
 
 
 def running_statistics(model: nn.Module) -> dict[str, Tensor]:
-    """The running statistics of the BatchNorm layers, by their names in the model.
+    """Return the running statistics of the BatchNorm layers by name.
 
     Raises:
-        ValueError: There is no BatchNorm layer, or one keeps no running statistics.
+        ValueError: There is no BatchNorm layer, or one of them has no running statistics.
     """
     layers = batch_norms(model)
     if not layers:
@@ -64,16 +64,14 @@ def running_statistics(model: nn.Module) -> dict[str, Tensor]:
         )
     for name, layer in layers.items():
         if layer.running_mean is None:
-            raise ValueError(
-                f"layer {name!r} keeps no running statistics (track_running_stats=False) to move"
-            )
+            raise ValueError(f"layer {name!r} has no running statistics to adapt (track_running_stats=False)")
     return _named(model, layers, "_buffers")
 
 
 def norm_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Everything that can adapt in norm layers: affine parameters, and BatchNorm's running statistics.
+    """Return everything in norm layers that can adapt: affine parameters, and BatchNorm's running statistics.
 
-    A model without BatchNorm has affine parameters only; one without any norm layer is refused.
+    A model without BatchNorm has only affine parameters. A model without any norm layer is refused.
     """
     statistics = running_statistics(model) if batch_norms(model) else {}
     affine = _named(model, norm_layers(model), "_parameters") if statistics else affine_parameters(model)
@@ -81,13 +79,13 @@ def norm_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def components(model: nn.Module) -> dict[str, Tensor]:
-    """The components of UnMix-TNS layers, by their names in the model."""
+    """Return the components of UnMix-TNS layers by name."""
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, UnMixTNS2d)}
     return {name: t for name, t in _named(model, layers, "_buffers").items() if ".component_" in f".{name}"}
 
 
 def move_components(model: nn.Module) -> nn.Module:
-    """Let the components of UnMix-TNS layers move at every pass from now on."""
+    """Let the components of UnMix-TNS layers move in every pass from now on."""
     for layer in model.modules():
         if isinstance(layer, UnMixTNS2d):
             layer.moves = True
@@ -95,17 +93,17 @@ def move_components(model: nn.Module) -> nn.Module:
 
 
 def all_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter of the model."""
+    """Return every parameter of the model by name."""
     return dict(model.named_parameters())
 
 
 def nothing(model: nn.Module) -> dict[str, Tensor]:
-    """No tensor: for methods that leave the model as it is."""
+    """Return no tensors: for methods that do not change the model."""
     return {}
 
 
 def move_statistics(layers: Iterable[_BatchNorm], momentum: float) -> None:
-    """Let the next passes normalise with the batch's statistics and move the running ones by `momentum`."""
+    """Let the next passes normalise with the batch's statistics and move the running statistics by `momentum`."""
     for layer in layers:
         layer.training, layer.momentum = True, momentum
 
@@ -117,16 +115,16 @@ def hold_statistics(layers: Iterable[_BatchNorm]) -> None:
 
 
 def use_batch_statistics(model: nn.Module) -> nn.Module:
-    """Make every BatchNorm layer normalise with the batch's statistics and leave the running ones as they are.
+    """Make every BatchNorm layer normalise with the batch's statistics, without changing the running statistics.
 
-    A layer that gets a single value per channel has no batch statistics and uses the running ones.
+    A layer that gets a single value per channel has no batch statistics. It uses the running statistics.
     """
     for name, layer in batch_norms(model).items():
-        if isinstance(layer, UnMixTNS2d):  # it has its own statistics for each sample
+        if isinstance(layer, UnMixTNS2d):  # it computes its own statistics per sample
             continue
         if "forward" in vars(layer):
             raise ValueError(
-                f"{name} has a forward that was set on the object, which does not use the batch's statistics: "
+                f"{name} has a forward that was set on the object, so it would not use the batch's statistics: "
                 "write a subclass with that forward"
             )
         layer.forward = partial(_normalize_by_batch, layer)  # type: ignore[method-assign]
@@ -134,29 +132,29 @@ def use_batch_statistics(model: nn.Module) -> nn.Module:
 
 
 def narrow(dtype: torch.dtype | None) -> bool:
-    """Whether this dtype is too narrow to add a small step to a weight."""
+    """Whether this dtype is too coarse to add a small step to a weight."""
     return dtype in (torch.float16, torch.bfloat16)
 
 
 def holds_own_dtype(layer: nn.Module) -> bool:
-    """Whether a layer needs `run_in_own_dtype`; BatchNorm layers take inputs of any dtype."""
+    """Whether a layer needs `run_in_own_dtype`; BatchNorm layers accept inputs of any dtype."""
     return isinstance(layer, NORM_LAYERS) and not isinstance(layer, _BatchNorm)
 
 
 def run_in_own_dtype(layer: nn.Module, x: Tensor) -> Tensor:
-    """A norm layer's forward in the dtype of its tensors; the result has the input's dtype."""
+    """Run a norm layer in the dtype of its tensors; the result has the dtype of the input."""
     dtype = next((p.dtype for p in layer.parameters()), x.dtype)
     answer: Tensor = type(layer).forward(layer, x.to(dtype))
     return answer.to(x.dtype)
 
 
 def is_norm_tensor(model: nn.Module, name: str) -> bool:
-    """Whether a tensor, by its name in the model, belongs to a norm layer."""
+    """Whether the tensor of this name belongs to a norm layer."""
     return isinstance(model.get_submodule(name.rpartition(".")[0]), NORM_LAYERS)
 
 
 def describe_layers(model: nn.Module, tensors: Iterable[str]) -> dict[str, str]:
-    """The kind of each layer that has one of these tensors, by name: `IABN2d(alpha=4, correction=0)`."""
+    """Return the kind of each layer that owns one of these tensors, such as `IABN2d(alpha=4, correction=0)`."""
     owners = dict.fromkeys(name.rpartition(".")[0] for name in tensors)
     return {owner: _kind(model.get_submodule(owner)) for owner in owners}
 
@@ -197,7 +195,7 @@ def _normalize_by_batch(layer: _BatchNorm, x: Tensor) -> Tensor:
 
 
 def _own_forward_by_batch(layer: _BatchNorm, own: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """The same for a subclass with its own forward (an activation, say): run it with the statistics taken away."""
+    """Run a subclass with its own forward (say, with an activation) without its running statistics."""
     if x.numel() == x.shape[1]:
         return own(x)
     kept = {key: layer._buffers[key] for key in ("running_mean", "running_var")}

@@ -19,10 +19,10 @@ from .settings import check_count, check_rate, check_share
 class NOTE(IntervalMethod):
     """Answer each sample at once; learn from a class-balanced memory every `interval` samples (section 3).
 
-    An update is one pass over the memory with the norm layers in train mode, so that their running statistics
-    move by `momentum`, and one Adam step on their affine parameters that lowers the entropy. Nothing else in
-    the model changes. LayerNorm, GroupNorm and RMSNorm have no running statistics, so there only the affine
-    parameters learn (our extension; the paper does not treat such models).
+    An update is one pass over the memory with the norm layers in train mode, which moves their running statistics
+    by `momentum`, and one Adam step on their affine parameters, which lowers the entropy. Nothing else in the model
+    changes. LayerNorm, GroupNorm and RMSNorm have no running statistics, so only their affine parameters learn. (This
+    is our extension; the paper does not treat such models.)
 
     The paper's ablations are built from the same parts (`bn`: a model trained with BatchNorm, `iabn`: one
     trained with IABN)::
@@ -37,21 +37,23 @@ class NOTE(IntervalMethod):
 
     Args:
         model: A model with norm layers, best converted by `convert_iabn`.
-        memory: Where samples wait for the update; None is `PBRS(64)`.
-        interval: Samples between two updates.
-        momentum: How far the running statistics move at an update.
+        memory: The memory of samples for the next update; None means `PBRS(64)`.
+        interval: The number of samples between two updates.
+        momentum: How far the running statistics move per update.
         lr: Adam's learning rate.
         weight_decay: Adam's weight decay. The authors' CIFAR runs use 5e-4. They also average the entropy over
             the classes, so their runs correspond to 5e-4 times the number of classes here.
         warm_start: The weight of the source's statistics, in updates: the i-th update moves them by
-            max(momentum, 1 / (warm_start + i)), fast at first and slowly later. None is the paper's.
-        learn_from: How many of the memory's samples an update uses, drawn anew each time; None is all.
-        reach: The largest amplitude of a sample that is learned from, at the input of the first BatchNorm layer
-            and in multiples of the source's range of each channel. A sample beyond it is answered and counted
-            in `unlearned_samples`. docs/guarantees.md has the values of valid inputs; `math.inf` turns it off.
-        delay: The number of samples after which an update takes effect. It is computed meanwhile, so that no
-            call waits for it. 0 is the paper's.
-        executor: Where a delayed update is computed; it makes no difference to the answers.
+            max(momentum, 1 / (warm_start + i)), fast at first and slowly later. With None, as in the paper, every
+            update moves them by `momentum`.
+        learn_from: How many samples of the memory each update uses, drawn at random; None means all.
+        reach: The largest amplitude of a sample that the method learns from. It is measured at the input of the
+            first BatchNorm layer, in multiples of the source's range of each channel. A sample beyond it is answered
+            and counted in `unlearned_samples`. docs/guarantees.md lists the values of valid inputs; `math.inf` turns
+            this check off.
+        delay: How many samples later an update takes effect. The update is computed in the meantime, so that no
+            call waits for it. The paper has 0.
+        executor: Where a delayed update is computed. It does not affect the answers.
         output: The key, index or callable that takes the logits out of what the model returns.
 
     Example:
@@ -114,30 +116,30 @@ class NOTE(IntervalMethod):
         if layers and not any(isinstance(layer, (*IABN, UnMixTNS2d)) for layer in layers):
             self.warn(
                 "no IABN",
-                "this model has BatchNorm and no IABN, so this is the paper's PBRS-only ablation: "
-                "tta.NOTE(tta.convert_iabn(model)) is NOTE",
+                "this model has BatchNorm but no IABN, so this is the paper's PBRS-only ablation: "
+                "for NOTE, use tta.NOTE(tta.convert_iabn(model))",
             )
 
     def make_optimizer(self, learned: list[Tensor]) -> Adam:
-        """Adam over the affine parameters."""
+        """Make Adam over the affine parameters."""
         return Adam(learned, lr=self.lr, weight_decay=self.weight_decay)
 
     def batch(self) -> Tensor:
-        """The memory's samples, or `learn_from` of them."""
+        """Return the samples of the memory, or `learn_from` of them."""
         inputs = self.memory.inputs()
         if self.learn_from is None or self.learn_from >= len(inputs):
             return inputs
         return inputs[torch.randperm(len(inputs), generator=self.memory.generator)[: self.learn_from]]
 
     def learn(self, draft: Draft, x: Tensor) -> None:
-        """One pass over `x` that moves the running statistics, and one step on the entropy.
+        """Make one pass over `x`, which moves the running statistics, and one step on the entropy.
 
-        A single sample has no batch statistics: it moves none, and only the step is taken.
+        A single sample has no batch statistics. Then the running statistics stay, and only the step is taken.
         """
         draft.step(entropy(draft.predict(x, momentum=self.current_momentum() if len(x) > 1 else None)))
 
     def current_momentum(self) -> float:
-        """How far the statistics move at the next update."""
+        """Return how far the statistics move at the next update."""
         if self.warm_start is None:
             return self.momentum
         return max(self.momentum, 1 / (self.warm_start + self.counters["updates"] + 1))

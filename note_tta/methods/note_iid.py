@@ -14,8 +14,8 @@ from .tent import TENT
 class NOTEIID(TENT):
     """The paper's NOTE*, which is TENT on a model with IABN: no memory, one Adam step per batch.
 
-    If samples are known to be i.i.d., the batch is as balanced as PBRS's memory and fresher, and the learning
-    rate can be ten times NOTE's. A model without IABN is refused, since NOTE* would be TENT there.
+    If samples are known to be i.i.d., the batch is as balanced as the memory of PBRS and more recent, and the
+    learning rate can be ten times that of NOTE. A model without IABN is refused, because NOTE* would then be TENT.
 
     Args:
         model: A model with IABN.

@@ -13,12 +13,12 @@ from .settings import check_share
 
 
 class ONDA(IntervalMethod):
-    """Answer with running statistics, and move them every ten samples towards the statistics of these.
+    """Answer with running statistics. Every ten samples, move them towards the statistics of these samples.
 
     Args:
         model: A model with BatchNorm layers.
-        interval: Samples between two moves, and the number of samples that a move uses.
-        momentum: How far the statistics move.
+        interval: The number of samples between two updates, and the number of samples that an update uses.
+        momentum: How far the statistics move per update.
         reach: As in `NOTE`.
         delay: As in `NOTE`.
         executor: As in `NOTE`.

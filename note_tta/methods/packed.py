@@ -1,4 +1,4 @@
-"""Nested dicts of tensors in one buffer: hundreds of small tensor objects take as much memory as their values."""
+"""Nested dicts of tensors in one buffer. As separate objects, hundreds of small tensors need twice the memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 
 class Place(NamedTuple):
-    """Where a tensor lies in the buffers.
+    """The position of a tensor in the buffers.
 
     Attributes:
-        buffer: The number of the buffer.
-        start: The position of its first value there.
+        buffer: The index of the buffer.
+        start: The position of the tensor's first value in it.
         shape: Its shape.
         parameter: Whether it requires gradients; None if it is not a parameter.
     """
@@ -27,12 +27,12 @@ class Place(NamedTuple):
 
     @property
     def numel(self) -> int:
-        """How many values it has."""
+        """The number of values."""
         return math.prod(self.shape)
 
 
 class Layout:
-    """Where each tensor of a nested dict lies: one buffer per dtype and device. Many values share a layout.
+    """The position of each tensor of a nested dict, with one buffer per dtype and device. Many dicts share a layout.
 
     Args:
         tree: The dict with a `Place` for each tensor; other values are kept as they are.
@@ -45,7 +45,7 @@ class Layout:
 
     @classmethod
     def of(cls, values: Mapping[Any, Any]) -> Layout:
-        """The layout of a nested dict, with its tensors in their order there."""
+        """Return the layout of a nested dict; its tensors keep their order."""
         kinds: dict[tuple[torch.dtype, torch.device], int] = {}
         lengths: list[int] = []
 
@@ -64,7 +64,7 @@ class Layout:
         return cls(tree, [(*kind, length) for kind, length in zip(kinds, lengths, strict=True)])
 
     def fits(self, values: Mapping[Any, Any]) -> bool:
-        """Whether this is the layout of a nested dict."""
+        """Whether this is the layout of the given nested dict."""
 
         def same(node: Any, value: Any) -> bool:
             if isinstance(node, Place):
@@ -86,13 +86,12 @@ class Layout:
 
 
 class Packed(Mapping[Any, Any]):
-    """A nested dict whose tensors lie in one buffer per dtype and device.
+    """A nested dict whose tensors are stored in one buffer per dtype and device.
 
-    It reads like the dict that it was made from. Its tensors are views: writing into one writes into the
-    buffer.
+    It is read like the dict that it was made from. Its tensors are views: writing to one writes to the buffer.
 
     Args:
-        layout: Where each tensor lies.
+        layout: The position of each tensor.
         buffers: The buffers.
 
     Example:
@@ -115,7 +114,7 @@ class Packed(Mapping[Any, Any]):
 
         Args:
             values: The dict.
-            like: A layout to share where it fits.
+            like: A layout to share if it fits.
         """
         if isinstance(values, Packed):
             return values.clone()
@@ -128,7 +127,7 @@ class Packed(Mapping[Any, Any]):
         return packed
 
     def clone(self) -> Packed:
-        """The same values in buffers of their own."""
+        """Return a copy with its own buffers."""
         return Packed(self.layout, [buffer.clone() for buffer in self.buffers])
 
     def __getitem__(self, key: Any) -> Any:
@@ -156,7 +155,7 @@ class Packed(Mapping[Any, Any]):
 
 
 def plain(values: Any) -> Any:
-    """A deep copy of a nested state in plain dicts."""
+    """Return a deep copy of a nested state as plain dicts."""
     if isinstance(values, Mapping):
         return {key: plain(value) for key, value in values.items()}
     if isinstance(values, list | tuple):

@@ -1,4 +1,4 @@
-"""What a stream has besides its model's tensors: parts, each saved, restored, reset and forked with the method."""
+"""The parts of a method besides the model's tensors. They are saved, restored, reset and forked with the method."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Part(Protocol):
     """Anything with a state, such as a memory or an optimizer's moments."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The part's state: tensors and plain values."""
+        """Return the part's state: tensors and plain values."""
 
     def load_state_dict(self, state: dict[str, Any], /) -> Any:
-        """Take over a state; raise a `ValueError` if it does not fit."""
+        """Load a state; raise `ValueError` if it does not fit."""
 
 
 AnyPart = TypeVar("AnyPart", bound=Part)
@@ -45,11 +45,11 @@ class Parts(dict[str, Part]):
         return part
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """The state of each part."""
+        """Return the state of each part."""
         return {name: part.state_dict() for name, part in self.items()}
 
     def load(self, states: dict[str, dict[str, Any]]) -> None:
-        """Let each part take over its state."""
+        """Load the state of each part."""
         for name, part in self.items():
             part.load_state_dict(states[name])
 
@@ -58,7 +58,7 @@ class Parts(dict[str, Part]):
         self.load(copy.deepcopy(self.at_start))
 
     def learned(self) -> Parts:
-        """The parts that are rolled back with the tensors: not those that can be cleared, and no randomness."""
+        """Return the parts that are rolled back with the tensors: all except random generators and what is cleared."""
         kept = Parts()
         kept.update(
             (name, part)
@@ -69,21 +69,21 @@ class Parts(dict[str, Part]):
 
 
 class Randomness:
-    """A `torch.Generator` as a part. It pickles as bytes.
+    """A `torch.Generator` as a part. It is pickled as bytes.
 
     Args:
-        generator: The generator; None is a new one with torch's default seed.
+        generator: The generator; None means a new one with torch's default seed.
     """
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
         self.generator = torch.Generator() if generator is None else generator
 
     def state_dict(self) -> dict[str, Any]:
-        """The generator's state."""
+        """Return the generator's state."""
         return {"state": self.generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state."""
+        """Load a state."""
         self.generator.set_state(state["state"].cpu())
 
     def __getstate__(self) -> bytes:
@@ -95,7 +95,7 @@ class Randomness:
 
 
 class OwnTensors:
-    """Tensors by name: a student's, or prototypes.
+    """Tensors by name, such as those of a student, or prototypes.
 
     Args:
         tensors: The tensors with their values at construction.
@@ -105,16 +105,16 @@ class OwnTensors:
         self.tensors = tensors
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.tensors = own_tensors(state["tensors"])  # torch shares what it sends to another process
+        self.tensors = own_tensors(state["tensors"])  # torch shares the memory of tensors between processes
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of each tensor."""
+        """Return a copy of each tensor."""
         return {name: tensor.detach().clone() for name, tensor in self.tensors.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over the values."""
+        """Load the values."""
         if not isinstance(state, dict) or state.keys() != self.tensors.keys():
-            raise ValueError("it keeps tensors of other names")
+            raise ValueError("its tensors have other names")
         for name, tensor in self.tensors.items():
             other = state[name]
             if not isinstance(other, Tensor) or (other.shape, other.dtype) != (tensor.shape, tensor.dtype):
@@ -123,10 +123,10 @@ class OwnTensors:
 
 
 class Average:
-    """A moving average, which takes its shape and its start from the first value.
+    """A moving average. The first value gives its shape and its start.
 
     Args:
-        keep: How much of the average stays when it takes a value.
+        keep: How much of the average is kept per new value.
 
     Example:
         >>> average = Average(keep=0.9)
@@ -139,35 +139,35 @@ class Average:
         self.value: Tensor | None = None
 
     def take(self, new: Tensor, begin: Tensor | None = None) -> Tensor:
-        """Move towards a value and return the average. The first time it starts at `begin`, or at the value."""
+        """Move towards a value and return the average. The first time, it starts at `begin` or else at the value."""
         old = begin if self.value is None else self.value
         self.value = new if old is None else self.keep * old + (1 - self.keep) * new
         return self.value
 
     def state_dict(self) -> dict[str, Any]:
-        """The average, or None before the first value."""
+        """Return the average, or None before the first value."""
         return {"value": self.value}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state."""
+        """Load a state."""
         value = state["value"]
         if value is not None and not (isinstance(value, Tensor) and value.is_floating_point()):
-            raise ValueError(f"its moving average is {value!r:.40}")
+            raise ValueError(f"its moving average must be a tensor, got {value!r:.40}")
         self.value = value
 
 
 class Count:
-    """A whole number that counts up."""
+    """A counter."""
 
     def __init__(self) -> None:
         self.value = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The number."""
+        """Return the count."""
         return {"value": self.value}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state."""
+        """Load a state."""
         if type(state["value"]) is not int or state["value"] < 0:
-            raise ValueError(f"it has counted to {state['value']!r:.40}")
+            raise ValueError(f"its count must be a whole number, got {state['value']!r:.40}")
         self.value = state["value"]

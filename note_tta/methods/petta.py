@@ -1,4 +1,4 @@
-"""PeTTA: RoTTA that measures how far it has drifted and holds on to the source accordingly."""
+"""PeTTA: RoTTA that measures how far it has drifted from the source, and pulls back accordingly."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ PROTOTYPE_RATE = 0.05
 
 
 class PeTTA(RoTTA):
-    """Persistent Test-Time Adaptation: RoTTA's teacher, student and memory, tied to the source as they drift.
+    """Persistent Test-Time Adaptation: RoTTA with a penalty that grows as the model drifts from the source.
 
-    Each class has a prototype: the moving mean of the features of the samples that are predicted as it. The
-    drift γ is how far the prototypes of the recent classes have moved from the source's. The larger it is, the
-    more strongly the student's affine parameters are held to the source's direction, and the more slowly the
-    teacher follows. A third network, with the source's affine parameters and its own moving statistics, is an
-    anchor for the student's answers. `model` is the teacher.
+    Each class has a prototype: the moving mean of the features of the samples predicted as this class. The drift γ
+    is how far the prototypes of the recent classes have moved from the source's. The larger γ is, the more strongly
+    the student's affine parameters are held to the source's direction, and the more slowly the teacher follows. A
+    third network, with the source's affine parameters and its own moving statistics, is an anchor for the student's
+    answers. `model` is the teacher.
 
-    What `RoTTA` says of settings and differences holds here too, except that samples are not weighted by age.
-    An update uses the classes of the `interval` samples before it; the authors update after each batch, which
-    is the same at their batch of 64. The paper has a γ per class with the full covariance; the authors' code,
-    which we follow, has one γ with variances. A class with fewer than two source samples gets the variance
-    within the other classes.
+    The notes on settings and differences in `RoTTA` apply here too, except that samples are not weighted by age.
+    An update uses the classes of the `interval` samples before it. The authors update after each batch, which is the
+    same at their batch size of 64. The paper has one γ per class, with the full covariance. We follow the authors'
+    code, which has a single γ, with variances. A class with fewer than two source samples gets the variance within
+    the other classes.
 
     Args:
         model: A model with norm layers and a linear classifier that takes images in [0, 1] and normalises
@@ -49,11 +49,11 @@ class PeTTA(RoTTA):
             used.
         memory: See `RoTTA`.
         hold: How strongly the student is held to the source at γ = 1 (λ0 in the paper: 10, and 1 on DomainNet).
-        anchor: How much the anchor's answers count.
-        loss: How the student learns from the teacher: "sce" (symmetric, on the plain and the augmented
-            memory; CIFAR) or "ce" (RoTTA's; ImageNet and DomainNet).
-        classifier: The name of the module whose input is the features; None is the last `nn.Linear`.
-        **settings: See `RoTTA`; `ema` is how much of the teacher stays at γ = 0.
+        anchor: The weight of the anchor's answers in the loss.
+        loss: How the student learns from the teacher: "sce" (symmetric cross-entropy on the plain and the augmented
+            memory, as on CIFAR) or "ce" (RoTTA's loss, as on ImageNet and DomainNet).
+        classifier: The name of the module whose input is the features; None means the last `nn.Linear`.
+        **settings: See `RoTTA`; `ema` is how much of the teacher is kept at γ = 0.
     """
 
     title = "PeTTA"
@@ -87,7 +87,7 @@ class PeTTA(RoTTA):
             "features",
             self.backbone,
             partial(class_features, self.backbone, self.classifier),
-            "PeTTA needs source=, batches of source samples: RoTTA does without",
+            "PeTTA needs batches of source samples: give source=…, or use RoTTA, which needs none",
         )
         mean = self.source.tensors["mean"]
         counters = {"sums": torch.zeros_like(mean), "counts": mean.new_zeros(len(mean))}
@@ -96,18 +96,18 @@ class PeTTA(RoTTA):
         self._caught: list[Tensor] = []
 
     def make_draft(self) -> Drafts:
-        """RoTTA's two drafts, and the source's network with its own moving statistics."""
+        """Make RoTTA's two drafts, and the source's network with its own moving statistics."""
         prepare = partial(use_robust_statistics, rate=self.momentum)
         drafts = super().make_draft().drafts
         drafts["student"].pieces *= 2  # it makes two passes
         return Drafts(**drafts, anchor=Draft(self.backbone, prepare=prepare))
 
     def changing(self) -> Tensors:
-        """The tensors of all three networks."""
+        """Return the tensors of all three networks."""
         return {**super().changing(), **prefixed("anchor/", self.anchored.tensors)}
 
     def predict(self, x: Tensor) -> Tensor:
-        """The teacher's logits; the features are kept."""
+        """Return the teacher's logits, and keep the features."""
         module = self.made("answering", self.answering_module)
         listener: Listener = self.made("listener", lambda: Listener(module, self.classifier))
         logits = super().predict(x)
@@ -131,7 +131,7 @@ class PeTTA(RoTTA):
         return super().receive(x, logits, near)
 
     def context(self) -> tuple[Any, ...]:
-        """The drift of the prototypes, which then move, and a seed for the view."""
+        """Return the drift of the prototypes and a seed for the view, and move the prototypes."""
         own, source = self.prototypes.tensors, self.source.tensors
         present = own["counts"] > 0
         gone = (own["mean"] - source["mean"]) ** 2 / (source["variance"] + 1e-6)
@@ -143,7 +143,7 @@ class PeTTA(RoTTA):
         return drift.to(self.backbone.device), super().context()[-1]
 
     def learn(self, draft: Drafts, x: Tensor, drift: Tensor, seed: int) -> None:
-        """One step of the student, held to the source by the drift; the more drift, the less the teacher follows."""
+        """Take one step of the student. With more drift it is held more to the source, and the teacher follows less."""
         student = draft["student"]
         view = random_view(x, torch.Generator().manual_seed(seed))
         target, anchor = draft["teacher"].predict(x).detach(), draft["anchor"].predict(x).detach()
@@ -157,7 +157,7 @@ class PeTTA(RoTTA):
         follow(draft["teacher"], student, (1 - self.ema) * (1 - float(drift)))
 
     def _likeness(self, student: Draft) -> Tensor:
-        """The mean cosine between the student's affine tensors and the source's."""
+        """Return the mean cosine between the student's affine tensors and the source's."""
         cosines = [
             F.cosine_similarity(student.tensors[name].flatten(), self.backbone.source[name].flatten(), dim=0)
             for name in self.descent.shapes

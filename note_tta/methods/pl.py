@@ -9,7 +9,7 @@ from .objectives import pseudo_label_loss
 
 
 class PL(BatchMethod):
-    """Test-batch statistics, and one Adam step per batch towards the predicted labels."""
+    """Normalise with the statistics of the batch, and take one Adam step per batch towards the predicted labels."""
 
     title = "PL"
     citation = "Lee, ICML workshop 2013"

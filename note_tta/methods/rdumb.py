@@ -13,15 +13,15 @@ from .settings import check_count
 
 
 class RDumb(ETA):
-    """ETA that starts anew every `every` samples: a baseline that methods for long streams have to beat.
+    """ETA that starts again after every `every` samples: a baseline that methods for long streams have to beat.
 
-    After the batch that completes `every` samples, the weights, the optimizer and ETA's average return to
-    their start. The paper does so every 1,000 batches of 64. The defaults are for ImageNet-C; with them, nearly
-    every batch of a correlated CIFAR10-C stream is redundant, and its step is skipped. `ETA` names others.
+    After the batch that completes `every` samples, the weights, the optimizer and ETA's average are reset. The paper
+    resets every 1,000 batches of 64. The defaults are for ImageNet-C. With them, nearly every batch of a correlated
+    CIFAR10-C stream is redundant, and its step is skipped. `ETA` names settings for CIFAR.
 
     Args:
         model: A model with norm layers.
-        every: Samples between two restarts.
+        every: The number of samples between two resets.
         **settings: See `ETA`.
     """
 
@@ -36,7 +36,7 @@ class RDumb(ETA):
         self.since_restart = self.part("since_restart", Count())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Answer a batch and learn from it; start anew when it is time."""
+        """Answer a batch and learn from it; reset if it completes `every` samples."""
         logits = super().forward(x)
         if not self.paused:
             self.since_restart.value += len(x)

@@ -1,4 +1,4 @@
-"""Which samples are near enough to the source data to be learned from."""
+"""Decides which samples are near enough to the source data to learn from."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from .norm import batch_norms
 
 EXTENT = 3.0
-"""Standard deviations around a channel's mean that count as the source's range."""
+"""How many standard deviations around a channel's mean count as the source's range."""
 
 
 class Reach:
     """Compares each sample with the source data at the input of the first BatchNorm layer.
 
-    A running variance averages squares: one sample with a thousand times the usual amplitude counts as much
-    as a million others, and at a momentum of 0.01 it takes long to forget it. So a sample is learned from only
-    if in every channel its amplitude (the root mean square over positions) is at most `limit` times the
-    source's range there: the absolute mean plus three standard deviations.
+    A running variance averages squares. One sample with a thousand times the usual amplitude counts as much as a
+    million others, and at a momentum of 0.01 its effect lasts long. Therefore the method learns from a sample only if
+    its amplitude (the root mean square over positions) is at most `limit` times the source's range in every channel.
+    The source's range is the absolute mean plus three standard deviations.
 
     Args:
         module: The module that answers; it gets hooks.
@@ -41,19 +41,19 @@ class Reach:
     def look(
         self, predict: Callable[[Tensor], Tensor], x: Tensor, limit: float | Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The answers to `x`, and whether each sample is near enough to be learned from.
+        """Return the answers to `x`, and whether each sample is near enough to learn from.
 
         Args:
             predict: Answers a batch with the module.
             x: Samples `[B, ...]`.
-            limit: The bound, or one per sample as `[B, 1]`; infinity lets everything through.
+            limit: The bound, or one per sample as `[B, 1]`; with infinity every sample is near enough.
         """
         answers, rows = self._look(predict, x, limit)
         if len(rows) == len(x):
             return answers, rows
         if len(x) == 1 or rows.all():
             return answers, rows.all().expand(len(x))
-        # The model folds another axis into the batch, so rows and samples do not match: ask one by one.
+        # The model folds another axis into the batch, so rows and samples do not match: run samples one by one.
         alone = [self._look(predict, sample[None], limit)[1].all() for sample in x]
         return answers, torch.stack(alone)
 
@@ -76,7 +76,7 @@ class Reach:
 
 
 def near(x: Tensor, bounds: Tensor) -> Tensor:
-    """Which rows of `[B, C, ...]` have an amplitude within `bounds`, `[C]` or `[B, C]`, in every channel."""
+    """Return which rows of `[B, C, ...]` have an amplitude within `bounds` (`[C]` or `[B, C]`) in every channel."""
     x = x.detach() if x.dtype.itemsize >= 4 else x.detach().float()
     amplitude = x.abs() if x.ndim == 2 else torch.linalg.vector_norm(x.flatten(2), dim=2)
     size = math.sqrt(max(x.shape[2:].numel(), 1))
@@ -84,7 +84,7 @@ def near(x: Tensor, bounds: Tensor) -> Tensor:
 
 
 def source_extent(layer: _BatchNorm) -> Tensor:
-    """The source's range in each channel, from the layer's running statistics."""
+    """Return the source's range in each channel, from the layer's running statistics."""
     if layer.running_mean is None or layer.running_var is None:
         return torch.tensor(math.inf)
     deviation = torch.sqrt(layer.running_var.double() + layer.eps)

@@ -1,4 +1,4 @@
-"""Methods by name: the library's, a user's own, and the wrappers around them."""
+"""Methods by name: the library's own, those of users, and wrappers around them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..names import COMPOSITION_HOMES, METHOD_HOMES, WRAPPER_HOMES, load, load_o
 from .method import Method
 
 METHODS: dict[str, type[Method]] = {key: load(f"methods.{home}") for key, home in METHOD_HOMES.items()}
-"""Every method by its name on the command line and in result files. You can add your own."""
+"""Every method, by its name on the command line and in result files. You can add your own."""
 
 
 def find_method(name: str) -> Callable[..., Method]:
-    """The class, or another callable, that makes the method with this name from a model.
+    """Return the class, or another callable, that makes the method of this name from a model.
 
     Args:
         name: A key of `METHODS`, `adapt`, or `module:Class` for your own method (the module may be in the working
-            folder). Wrappers may follow: `note+filter`, `note+watch+filter`.
+            folder). Wrappers may follow, as in `note+filter` and `note+watch+filter`.
 
     Raises:
-        ValueError: There is no such method. The message lists those that there are.
+        ValueError: There is no such method. The message lists the known ones.
 
     Example:
         >>> find_method("note").__name__
@@ -48,7 +48,7 @@ def find_method(name: str) -> Callable[..., Method]:
 
 
 def method_class(name: str) -> type[Method]:
-    """The class that holds a method's facts (`trained_with`, `needs_images` and so on), without its wrappers.
+    """Return the class of a method without its wrappers; its attributes say what the method needs.
 
     Example:
         >>> method_class("note+filter").trained_with, method_class("adapt").trained_with
@@ -62,7 +62,7 @@ def method_class(name: str) -> type[Method]:
 
 
 def method_title(name: str) -> str:
-    """The title, in tables, of a method by the name that `find_method` takes.
+    """Return the title of a method in tables, by its name for `find_method`.
 
     Example:
         >>> method_title("bn_stats"), method_title("note+filter")

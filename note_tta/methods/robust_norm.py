@@ -15,16 +15,16 @@ from .norm import batch_norms, move_components
 
 
 def use_robust_statistics(model: nn.Module, rate: float) -> nn.Module:
-    """Let every pass mix the batch's statistics into the running ones and normalise with the mixture.
+    """Let every pass mix the batch's statistics into the running statistics and normalise with the mixture.
 
-    The running mean and variance move by `rate` towards the batch's mean and biased variance, and gradients
-    flow through the batch's share of them. Unlike in BatchNorm, training and inference normalise with the same
-    numbers. It works for every kind of BatchNorm layer, including IABN, since it changes only the layer's
-    input. UnMix-TNS layers have their own moving statistics.
+    The running mean and variance move by `rate` towards the batch's mean and biased variance, and gradients flow
+    through the batch's share of them. Unlike BatchNorm, this uses the same statistics in training and in inference.
+    It works for every kind of BatchNorm layer, including IABN, because it changes only the layer's input. UnMix-TNS
+    layers are left out; they have their own moving statistics.
 
     Args:
-        model: A module in eval mode, with running statistics that it may change.
-        rate: How far they move in one pass.
+        model: A module in eval mode. Its running statistics are changed.
+        rate: How far the statistics move per pass.
     """
     move_components(model)
     for layer in batch_norms(model).values():
@@ -53,10 +53,10 @@ def _normalize_by_mixture(
 
 
 def _with_gradient_of(x: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
-    """`x` with the same values, but gradients through it also reach the statistics of the layer.
+    """Return `x` with the same values, but with gradients that also flow through the statistics of the layer.
 
-    The layer computes (x − m) / s with m and s constant. From x' = (x − mean) · s / std + m in place of x, it
-    computes (x − mean) / std. Since m and s are the values of mean and std, x' equals x; its gradient differs.
+    The layer computes (x − m) / s with constant m and s. Given x' = (x − mean) · s / std + m instead of x, it
+    computes (x − mean) / std. Since m and s have the values of mean and std, x' equals x, but its gradient differs.
     """
     if not x.requires_grad:
         return x

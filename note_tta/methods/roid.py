@@ -1,4 +1,4 @@
-"""ROID: weighted losses, consistency with a random view, and weights drawn back to the source's."""
+"""ROID: weighted losses, consistency with a random view, and weights that are pulled back to the source."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from .settings import check_rate, check_share
 
 
 class ROID(BatchMethod):
-    """A step on certain and diverse samples, and a small step back to the source.
+    """One step per batch on certain and diverse samples, and a small step back to the source.
 
-    Samples whose prediction is similar to the moving class prior are left out. The others weigh more the more
-    certain and the less similar to it they are. The loss is the soft likelihood ratio plus the agreement with
-    a random view. After the step the weights move by 1 − `keep` towards the source's. The answer is multiplied
-    by the batch's smoothed class prior. As in the authors' code this multiplies the logits, not the
-    probabilities, so confidences have no meaning afterwards; `prior_correction=False` turns it off.
+    Samples whose prediction is similar to the moving class prior are left out. Of the others, certain samples and
+    samples that differ from the prior get more weight. The loss is the soft likelihood ratio plus the agreement with
+    a random view. After the step the weights move by 1 − `keep` towards the source's. The answer is multiplied by
+    the batch's smoothed class prior. As in the authors' code, this multiplies the logits, not the probabilities, so
+    confidences have no meaning afterwards; `prior_correction=False` turns it off.
 
-    If all predictions of a batch are alike, as in a batch of one, there are no weights: the step is skipped
-    and counted. The authors divide the losses by the nominal batch size; we divide by the batch's own, which
-    differs only in a smaller last batch.
+    If all predictions of a batch are equal, as in a batch of one, there are no weights. Then the step is skipped and
+    counted. The authors divide the losses by the nominal batch size. We divide by the actual batch size, which
+    differs only for a smaller last batch.
 
-    The defaults are the authors' for ImageNet-C. On CIFAR they use `lr=1e-3, optimizer="adam"` and batches of
+    The defaults are the authors' values for ImageNet-C. On CIFAR they use `lr=1e-3, optimizer="adam"` and batches of
     200.
 
     Args:
         model: A model with norm layers that takes images in [0, 1] and normalises them itself.
         lr: The learning rate.
         optimizer: "sgd" (momentum 0.9, Nesterov), or "adam".
-        keep: How much of the weights stays when they are drawn back to the source's.
-        temperature: How sharply the weights of samples differ; smaller is sharper (τ in the paper).
+        keep: How much of the weights is kept when they are pulled back to the source.
+        temperature: Smaller values make the weights of samples differ more (τ in the paper).
         prior_correction: Multiply the answers by the batch's class prior.
-        generator: Source of randomness; None is a new generator with torch's default seed.
+        generator: Source of randomness; None means a new generator with torch's default seed.
         output: See `Method`.
     """
 
@@ -74,11 +74,11 @@ class ROID(BatchMethod):
 
     @property
     def generator(self) -> torch.Generator:
-        """Where the randomness comes from."""
+        """The source of randomness."""
         return self.random.generator
 
     def make_optimizer(self, learned: list[Tensor]) -> Optimizer:
-        """The optimizer of the affine parameters."""
+        """Make the optimizer of the affine parameters."""
         if self.optimizer == "sgd":
             return SGD(learned, lr=self.lr, momentum=0.9, nesterov=True)
         return super().make_optimizer(learned)
@@ -89,7 +89,7 @@ class ROID(BatchMethod):
         return super().forward(x)
 
     def learn(self, draft: Draft, x: Tensor, logits: Tensor) -> bool:
-        """One step on the weighted losses, and a small one back."""
+        """Take one step on the weighted losses, and a small step back to the source."""
         p = widened(logits.detach()).softmax(dim=1)
         prior = self.prior.value if self.prior.value is not None else torch.full_like(p[0], 1 / p.shape[1])
         weights = self._weights(logits.detach(), p, prior)
@@ -113,7 +113,7 @@ class ROID(BatchMethod):
 
     @torch.no_grad()
     def answer(self, logits: Tensor) -> Tensor:
-        """The logits times the batch's class prior, which is smoothed more in smaller batches."""
+        """Return the logits times the batch's class prior, which is smoothed more in smaller batches."""
         if not self.prior_correction:
             return logits
         batch, classes = logits.shape
@@ -122,7 +122,7 @@ class ROID(BatchMethod):
         return logits * ((prior + smoothing) / (1 + smoothing * classes)).to(logits.dtype)
 
     def _weights(self, logits: Tensor, p: Tensor, prior: Tensor) -> Tensor | None:
-        """The weight of each sample, 0 to leave it out; None if the samples do not differ."""
+        """Return the weight of each sample, 0 to leave it out; None if all samples are equal."""
         diversity = scaled(1 - F.cosine_similarity(prior[None], p))
         certainty = scaled(-entropies(logits))
         if diversity is None or certainty is None:
@@ -132,7 +132,7 @@ class ROID(BatchMethod):
 
 
 def scaled(values: Tensor) -> Tensor | None:
-    """Values scaled to [0, 1]; None if all are equal.
+    """Scale values to [0, 1]; return None if all are equal.
 
     Example:
         >>> scaled(torch.tensor([2.0, 4.0, 3.0]))

@@ -26,25 +26,25 @@ from .settings import check_rate, check_share
 class RoTTA(IntervalMethod):
     """Robust Test-Time Adaptation: a teacher answers; every `interval` samples a student learns from it.
 
-    In an update the teacher sees the memory and the student a random view of it. The student takes one Adam
-    step on its affine parameters towards the teacher's answers, with less weight on old samples, and the
-    teacher follows as a moving average. Both mix the statistics of their input into their running statistics.
-    `model` is the teacher. Only norm tensors are kept twice.
+    In an update the teacher sees the memory, and the student sees a random view of it. The student takes one Adam
+    step on its affine parameters towards the teacher's answers, with less weight on old samples. The teacher follows
+    as a moving average. Both mix the statistics of their input into their running statistics. `model` is the teacher.
+    Only norm tensors are kept twice.
 
-    LayerNorm, GroupNorm and RMSNorm have no statistics to mix: there only the affine parameters learn.
+    LayerNorm, GroupNorm and RMSNorm have no statistics to mix, so only their affine parameters learn.
 
-    The authors' code answers a whole batch with the teacher from before it, even if an update falls inside the
-    batch. Here the samples after an update see it, so that batch boundaries make no difference. At their batch
-    of 64 the two are the same. Their entropy uses ln(p + 1e-6); ours is exact.
+    The authors' code answers a whole batch with the teacher from before the batch, even if an update falls inside it.
+    Here the samples after an update are answered by the updated teacher, so that batch boundaries have no effect. At
+    the authors' batch size of 64 there is no difference. Their entropy uses ln(p + 1e-6); ours is exact.
 
     Args:
         model: A model with norm layers that takes images in [0, 1] and normalises them itself.
-        memory: Where samples wait for the update; None is `CSTU(64)`.
-        interval: Samples between two updates.
-        momentum: How far the running statistics move in one pass (α in the paper).
+        memory: The memory of samples for the next update; None means `CSTU(64)`.
+        interval: The number of samples between two updates.
+        momentum: How far the running statistics move per pass (α in the paper).
         lr: Adam's learning rate.
-        ema: How much of the teacher stays at an update (1 − ν in the paper).
-        generator: Source of randomness; None is a new generator with torch's default seed.
+        ema: How much of the teacher is kept per update (1 − ν in the paper).
+        generator: Source of randomness; None means a new generator with torch's default seed.
         reach: As in `NOTE`.
         delay: As in `NOTE`.
         executor: As in `NOTE`.
@@ -88,7 +88,7 @@ class RoTTA(IntervalMethod):
         check_share("ema", ema)
         if memory is not None and not isinstance(memory, CSTU):
             raise TypeError(
-                f"memory must be a CSTU, which knows its samples' ages, got {type(memory).__name__}"
+                f"memory must be a CSTU, which keeps the age of each sample, got {type(memory).__name__}"
             )
         super().__init__(
             model,
@@ -107,25 +107,25 @@ class RoTTA(IntervalMethod):
 
     @property
     def generator(self) -> torch.Generator:
-        """Where the randomness comes from."""
+        """The source of randomness."""
         return self.random.generator
 
     def make_optimizer(self, learned: list[Tensor]) -> Adam:
-        """Adam over the student's affine parameters."""
+        """Make Adam over the student's affine parameters."""
         return Adam(learned, lr=self.lr)
 
     def make_draft(self) -> Drafts:
-        """A teacher and a student that mix statistics as they go."""
+        """Make the drafts of the teacher and the student, which mix statistics in every pass."""
         prepare = partial(use_robust_statistics, rate=self.momentum)
         student = Draft(self.backbone, self.descent.shapes, self.make_optimizer, prepare)
         return Drafts(teacher=Draft(self.backbone, prepare=prepare), student=student)
 
     def changing(self) -> Tensors:
-        """The teacher's tensors and the student's."""
+        """Return the tensors of the teacher and of the student."""
         return {**self.tensors, **prefixed("student/", self.student.tensors)}
 
     def check_shape(self, x: Tensor) -> None:
-        """Refuse what is not images, or not of the memory's shape."""
+        """Refuse samples that are not images, or whose shape differs from that of the memory."""
         super().check_shape(x)
         check_images(x, self)
 
@@ -136,12 +136,12 @@ class RoTTA(IntervalMethod):
         super().store(x, label, logits)
 
     def context(self) -> tuple[Any, ...]:
-        """The age of each sample, and a seed for the view."""
+        """Return the age of each sample, and a seed for the view."""
         ages = torch.tensor(self.memory.ages(), dtype=torch.float32, device=self.backbone.device)
         return ages, int(torch.randint(2**62, (), generator=self.generator))
 
     def learn(self, draft: Drafts, x: Tensor, ages: Tensor, seed: int) -> None:
-        """One step of the student towards the teacher, one small step of the teacher towards the student."""
+        """Take one step of the student towards the teacher, and a small step of the teacher towards the student."""
         view = random_view(x, torch.Generator().manual_seed(seed))
         target = draft["teacher"].predict(x)
         losses = soft_cross_entropies(target, draft["student"].predict(view))
@@ -151,7 +151,7 @@ class RoTTA(IntervalMethod):
 
 @torch.no_grad()
 def follow(teacher: Draft, student: Draft, share: float) -> None:
-    """Move the teacher's parameters by `share` towards the student's; statistics stay each one's own."""
+    """Move the teacher's parameters by `share` towards the student's; the statistics are not changed."""
     for name, tensor in teacher.tensors.items():
         if isinstance(tensor, nn.Parameter):
             tensor.lerp_(student.tensors[name], share)

@@ -19,28 +19,28 @@ from .sharpness import uphill
 class SAR(BatchMethod):
     """Sharpness-Aware and Reliable entropy minimisation, made for GroupNorm and LayerNorm.
 
-    One step per batch, on the samples whose entropy is below `margin` · ln(classes). The gradient is taken a
-    little uphill of the current parameters, on those samples that are below the bound there too. If there are
-    none, the step is skipped and counted. If the moving average of this entropy falls below `reset_below` ·
-    ln(classes), the model has collapsed: weights and optimizer return to the source's, which
-    `method.resets.value` counts.
+    It takes one step per batch, on the samples whose entropy is below `margin` · ln(classes). The gradient is taken a
+    little uphill of the current parameters, on those samples that are below the bound there too. If there are none,
+    the step is skipped and counted. If the moving average of this entropy falls below `reset_below` · ln(classes),
+    the model has collapsed. Then the weights and the optimizer are reset to the source; `method.resets.value` counts
+    these resets.
 
-    The paper's bound of the average is 0.2, for 1,000 classes. With fewer classes a good model may be below
-    0.2, so here the bound is a share of ln(classes). After a reset the average starts anew; in the authors'
-    code it keeps its old value, so it may reset several batches in a row. Their step with an empty selection
-    still moves the weights by momentum.
+    In the paper the bound of the average is 0.2, for 1,000 classes. With fewer classes a good model may be below
+    0.2, so here the bound is a fraction of ln(classes). After a reset the average starts again. In the authors' code
+    it keeps its old value, so the model may be reset in several batches in a row. If no sample is selected, their
+    optimizer still moves the weights by momentum.
 
-    The defaults are the authors' for ResNets at batches of 32 and more. For smaller batches they scale `lr` by
-    B/32; for a ViT-B they use 1e-3 · B/64.
+    The defaults are the authors' values for ResNets at a batch size of 32 or more. For smaller batches they scale
+    `lr` by B/32; for a ViT-B they use 1e-3 · B/64.
 
     Args:
         model: A model with norm layers.
         lr: The learning rate.
         optimizer: "sgd" (momentum 0.9), or "adam".
-        margin: The largest entropy of a reliable sample, as a share of ln(classes); `math.inf` takes all.
+        margin: The largest entropy of a reliable sample, as a fraction of ln(classes); `math.inf` selects all.
         rho: How far uphill the second gradient is taken.
-        reset_below: The average entropy that counts as a collapse, as a share of ln(classes); 0 turns it off.
-        skip: Which norm layers keep their affine parameters, by name; `method.skipped` lists the matches.
+        reset_below: The average entropy that counts as a collapse, as a fraction of ln(classes); 0 turns resets off.
+        skip: Says by name which norm layers are not adapted; `method.skipped` lists them.
         output: See `Method`.
     """
 
@@ -73,7 +73,7 @@ class SAR(BatchMethod):
         self.resets = self.part("resets", Count())
 
     def learn(self, draft: Draft, x: Tensor, logits: Tensor) -> bool:
-        """One sharpness-aware step on the samples that are reliable, before and after going uphill."""
+        """Take one sharpness-aware step on the samples that are reliable both before and after going uphill."""
         most = math.log(logits.shape[1])
         entropy = entropies(logits)
         reliable = entropy.detach() < self.margin * most

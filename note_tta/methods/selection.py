@@ -1,4 +1,4 @@
-"""Which norm layers a method does not adapt: the last ones are the most sensitive (SAR, SoTTA, DeYO)."""
+"""Choose norm layers that a method does not adapt: the last ones are the most sensitive (SAR, SoTTA, DeYO)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LAST = ("layer4", "blocks.9", "blocks.10", "blocks.11", "norm.")
 
 
 def last_layers(name: str) -> bool:
-    """Whether a norm layer is one of the last ones, judged by its name as SAR's authors do.
+    """Whether a norm layer is one of the last ones, judged by its name, as in the code of SAR's authors.
 
     It matches a ResNet's last stage and, by timm's names, the last three blocks and the final norm of a ViT-B.
     In networks with other names (a CIFAR ResNet with three stages, torchvision's ViT) it matches nothing.
@@ -28,7 +28,7 @@ def last_layers(name: str) -> bool:
 
 
 def skipped(backbone: Backbone, skip: Skip) -> list[str]:
-    """The names of the norm layers that `skip` matches."""
+    """Return the names of the norm layers that `skip` matches."""
     return [name for name in norm_layers(backbone.module) if skip(name)]
 
 
@@ -37,19 +37,19 @@ class AffineOutside:
 
     Args:
         skip: Takes a layer's name and says whether to skip the layer.
-        statistics: Choose the running statistics too, those of every BatchNorm layer.
+        statistics: Also choose the running statistics of every BatchNorm layer.
     """
 
     def __init__(self, skip: Skip, *, statistics: bool = False) -> None:
         self.skip, self.statistics = skip, statistics
 
     def __call__(self, model: nn.Module) -> Tensors:
-        """The tensors by name; a `ValueError` where no parameter is left."""
+        """Return the tensors by name; raise `ValueError` if no parameter is left."""
         found = norm_tensors(model) if self.statistics else affine_parameters(model)
         chosen = {name: tensor for name, tensor in found.items() if self._keeps(name, tensor)}
         if not any(isinstance(tensor, nn.Parameter) for tensor in chosen.values()):
             raise ValueError(
-                f"skip leaves none of the {len(norm_layers(model))} norm layers to adapt: "
+                f"skip matches all {len(norm_layers(model))} norm layers, so nothing would adapt: "
                 "let it match fewer of them"
             )
         return chosen

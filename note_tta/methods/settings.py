@@ -6,7 +6,7 @@ import math
 
 
 def check_count(name: str, value: int, least: int, most: int | None = None) -> None:
-    """Refuse anything but a whole number in a range.
+    """Refuse a value that is not a whole number in a range.
 
     Example:
         >>> check_count("interval", 0, least=1)
@@ -22,14 +22,14 @@ def check_count(name: str, value: int, least: int, most: int | None = None) -> N
 
 
 def check_share(name: str, value: float) -> None:
-    """Refuse anything but a number in [0, 1]."""
+    """Refuse a value that is not a number in [0, 1]."""
     _check_number(name, value)
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must be in [0, 1], got {value}")
 
 
 def check_rate(name: str, value: float, *, zero: bool = False) -> None:
-    """Refuse anything but a finite number greater than 0 (or at least 0, where `zero` is allowed)."""
+    """Refuse a value that is not a finite number greater than 0 (or at least 0, if `zero` is allowed)."""
     _check_number(name, value)
     if not (value >= 0 if zero else value > 0) or value == math.inf:
         raise ValueError(f"{name} must be {'at least' if zero else 'greater than'} 0 and finite, got {value}")

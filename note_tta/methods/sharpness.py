@@ -11,9 +11,9 @@ from torch import Tensor
 
 @contextmanager
 def uphill(tensors: list[Tensor], rho: float) -> Iterator[None]:
-    """Inside the block, move `tensors` by `rho` along their gradients, taken as one vector.
+    """Inside the block, move `tensors` by `rho` along their gradients, which are treated as one vector.
 
-    Take the first gradient before the block, the second inside it, and the step after it.
+    Compute the first gradient before the block and the second inside it, and take the step after it.
 
     Example:
         >>> x = torch.tensor([3.0, 4.0], requires_grad=True)

@@ -1,4 +1,4 @@
-"""SoTTA: a memory of confident samples, and flat minima of their entropy."""
+"""SoTTA: a memory of confident samples, and sharpness-aware steps on their entropy."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from .sharpness import uphill
 class SoTTA(IntervalMethod):
     """Screening-out Test-Time Adaptation: learn from confident samples only, with sharpness-aware steps.
 
-    The model answers with its running statistics. Samples of at least `confidence` enter a class-balanced
-    memory. Every `interval` samples the affine parameters take one sharpness-aware Adam step that lowers the
-    entropy of the memory. If the memory is empty, the update is skipped and counted.
+    The model answers with its running statistics. Samples with at least `confidence` enter a class-balanced memory.
+    Every `interval` samples, one sharpness-aware Adam step on the affine parameters lowers the entropy of the memory.
+    If the memory is empty, the update is skipped and counted.
 
-    As in the authors' code both passes of a step are in train mode, so the running statistics move twice, the
-    second time under the perturbed parameters: by 0.36 in total at a momentum of 0.2. Their code puts the
-    whole network into train mode, including dropout; here only norm layers are. Their entropy uses
-    ln(p + 1e-6); ours is exact.
+    As in the authors' code, both passes of a step are in train mode. So the running statistics move twice, the second
+    time with the perturbed parameters, and by 0.36 in total at a momentum of 0.2. Their code puts the whole network
+    into train mode, including dropout; ours does so only with the norm layers. Their entropy uses ln(p + 1e-6); ours
+    is exact.
 
     Args:
         model: A model with norm layers. On LayerNorm, GroupNorm and RMSNorm no statistics move.
-        memory: Where samples wait for the update; None is `HUS(64)`.
-        interval: Samples between two updates, confident or not.
-        confidence: The least probability of the predicted class of a sample that enters the memory. The paper
+        memory: The memory of samples for the next update; None means `HUS(64)`.
+        interval: The number of samples, confident or not, between two updates.
+        confidence: A sample enters the memory if the probability of its predicted class is at least this. The paper
             has 0.99 on CIFAR10-C, 0.66 on CIFAR100-C and 0.33 on ImageNet-C.
         rho: How far uphill the second gradient is taken.
         momentum: How far the running statistics move at each of the two passes.
         lr: Adam's learning rate.
-        skip: Which norm layers keep their affine parameters, by name; `method.skipped` lists the matches.
+        skip: Says by name which norm layers keep their affine parameters; `method.skipped` lists them.
         reach: As in `NOTE`.
         delay: As in `NOTE`.
         executor: As in `NOTE`.
@@ -91,11 +91,11 @@ class SoTTA(IntervalMethod):
         self.skip, self.skipped = skip, skipped(self.backbone, skip)
 
     def make_optimizer(self, learned: list[Tensor]) -> Adam:
-        """Adam over the chosen affine parameters."""
+        """Make Adam over the chosen affine parameters."""
         return Adam(learned, lr=self.lr)
 
     def make_draft(self) -> Draft:
-        """What updates are computed on, in two passes."""
+        """Make the draft, on which an update is computed in two passes."""
         draft: Draft = super().make_draft()
         draft.pieces *= 2
         return draft
@@ -106,7 +106,7 @@ class SoTTA(IntervalMethod):
             super().store(x, label, logits)
 
     def learn(self, draft: Draft, x: Tensor) -> None:
-        """One sharpness-aware step on the entropy. A single sample moves no statistics."""
+        """Take one sharpness-aware step on the entropy. A single sample moves no statistics."""
         momentum = self.momentum if len(x) > 1 else None
         draft.backward(entropy(draft.predict(x, momentum=momentum)))
         with uphill(draft.learned, self.rho):

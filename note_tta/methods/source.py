@@ -1,4 +1,4 @@
-"""Source: the model as it is."""
+"""Source: the model without adaptation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .norm import nothing
 class Source(Method):
     """Answer with the source model and learn nothing: the baseline that adaptation has to beat.
 
-    On a model trained with IABN this is the paper's ablation "IABN", on one converted after training "IABN*".
+    On a model trained with IABN this is the paper's ablation "IABN"; on one converted after training it is "IABN*".
 
     Example:
         >>> import torch

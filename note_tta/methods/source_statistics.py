@@ -19,15 +19,15 @@ from .norm import use_batch_statistics
 from .objectives import pseudo_label_loss
 
 MOST_SAMPLES = 100_000
-"""Source samples after which the features of each class are known well enough."""
+"""The number of source samples that is enough to know the features of each class."""
 
 
 class SourceStatistics:
     """Tensors that were computed from source samples with one model, for one purpose.
 
     Args:
-        kind: What they are: "fisher" or "features".
-        fingerprint: The fingerprint of the model that they belong to.
+        kind: The kind of statistics: "fisher" or "features".
+        fingerprint: The fingerprint of their model.
         tensors: The tensors by name.
     """
 
@@ -35,16 +35,16 @@ class SourceStatistics:
         self.kind, self.fingerprint, self.tensors = kind, fingerprint, tensors
 
     def save(self, path: str | Path) -> None:
-        """Write them to a safetensors file, for use as `source=` the next time."""
+        """Write the statistics to a safetensors file, whose path can later be given as `source=`."""
         about = {"kind": self.kind, "fingerprint": self.fingerprint}
         save_file({name: t.detach().contiguous().cpu() for name, t in self.tensors.items()}, path, about)
 
     @classmethod
     def load(cls, path: str | Path) -> SourceStatistics:
-        """Read them from a file.
+        """Read the statistics from a file.
 
         Raises:
-            ValueError: `save` did not write the file.
+            ValueError: The file was not written by `save`.
             FileNotFoundError: There is no such file.
         """
         if not Path(path).is_file():
@@ -72,17 +72,17 @@ def statistics_of(
     compute: Callable[[Iterator[Tensor]], Tensors],
     refusal: str,
 ) -> SourceStatistics:
-    """The statistics of the source: read, or computed from its batches.
+    """Read the statistics of the source data from a file, or compute them from its batches.
 
     Args:
         source: Batches, a file or statistics.
         kind: The kind that is needed.
-        backbone: The model that they must belong to.
-        compute: Computes them from batches of finite samples.
+        backbone: The model that the statistics must belong to.
+        compute: Computes the statistics from batches of finite samples.
         refusal: The message if there is no source.
 
     Raises:
-        ValueError: There is no source, it is of another kind or model, or its samples are not usable.
+        ValueError: There is no source, it belongs to another kind or model, or its samples cannot be used.
     """
     if source is None:
         raise ValueError(refusal)
@@ -91,11 +91,11 @@ def statistics_of(
     if not isinstance(source, SourceStatistics):
         return SourceStatistics(kind, backbone.fingerprint, compute(batches_of(source, backbone)))
     if source.kind != kind:
-        raise ValueError(f"source holds statistics of the kind {source.kind!r}, {kind!r} is needed")
+        raise ValueError(f"source holds statistics of the kind {source.kind!r}, but {kind!r} is needed")
     if source.fingerprint != backbone.fingerprint:
         raise ValueError(
             f"source holds statistics of another model, with the fingerprint {source.fingerprint}; "
-            f"this one's is {backbone.fingerprint}: compute them anew from source samples"
+            f"this model has {backbone.fingerprint}: compute the statistics again from source samples"
         )
     if not all(torch.isfinite(tensor).all() for tensor in source.tensors.values()):
         raise ValueError("source holds statistics that are not finite")
@@ -103,7 +103,7 @@ def statistics_of(
 
 
 def batches_of(source: Iterable[Any], backbone: Backbone) -> Iterator[Tensor]:
-    """The input batches of an iterable in the model's dtype and on its device, without labels."""
+    """Yield the input batches of an iterable without labels, in the model's dtype and on its device."""
     empty = True
     for batch in source:
         x = batch[0] if isinstance(batch, list | tuple) else batch
@@ -121,9 +121,9 @@ def batches_of(source: Iterable[Any], backbone: Backbone) -> Iterator[Tensor]:
 
 
 def fisher_information(backbone: Backbone, names: list[str], batches: Iterator[Tensor]) -> Tensors:
-    """The mean over batches of the squared gradient of the loss to the model's own predictions, by tensor.
+    """Return the squared gradient of the loss to the model's own predictions, averaged over batches, per tensor.
 
-    The gradient is that of a batch's mean loss under the batch's statistics, so the batch size matters.
+    The gradient is that of the mean loss of a batch, normalised with its own statistics. So the batch size matters.
     """
     draft = Draft(backbone, names, prepare=use_batch_statistics)
     sums = [torch.zeros_like(tensor) for tensor in draft.learned]
@@ -139,10 +139,10 @@ def fisher_information(backbone: Backbone, names: list[str], batches: Iterator[T
 
 @torch.no_grad()
 def class_features(backbone: Backbone, classifier: str, batches: Iterator[Tensor]) -> Tensors:
-    """Mean and unbiased variance `[K, D]` of the features, by predicted class.
+    """Return the mean and the unbiased variance `[K, D]` of the features per predicted class.
 
-    A class without samples gets the mean of all samples; one with fewer than two gets the variance within the
-    other classes.
+    A class without samples gets the mean of all samples. A class with fewer than two samples gets the variance within
+    the other classes.
     """
     module = backbone.build(backbone.source)
     listener = Listener(module, classifier)

@@ -1,4 +1,4 @@
-"""Checks of saved states: one of another model, a damaged one or a forged one is refused before anything changes."""
+"""Checks of saved states: a damaged or forged state, or one of another model, is refused before anything changes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ VERSION = 2
 KEYS = ("version", "method", "settings", "fingerprint", "layers", "model", "parts", "counters", "paused")
 WRAPPER_KEYS = ("version", "method", "settings", "fingerprint", "model", "parts", "inner")
 NOT_SETTINGS = ("output", "executor", "source", "on_event")
-"""Keywords that say how a method is attached or computed, not what it does. They are not in a state."""
+"""Keywords that say how a method is attached or computed, not what it learns. They are not part of a state."""
 
 
 def plain_settings(thing: object) -> dict[str, Any]:
-    """The plain values that an object keeps under the names of its constructor's keywords."""
+    """Return the keyword arguments of an object's constructor that are plain values, read from its attributes."""
     names = keywords(type(thing))  # type: ignore[arg-type]
     values = {
         name: getattr(thing, name) for name in names if name not in NOT_SETTINGS and hasattr(thing, name)
@@ -38,7 +38,7 @@ def plain_settings(thing: object) -> dict[str, Any]:
 
 @functools.cache
 def keywords(make: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the arguments after the model, with those of the class that `**settings` is passed on to."""
+    """Return the names of the arguments after the model, including those that `**settings` passes on."""
     names: dict[str, None] = {}
     owners = [o for o in make.__mro__ if "__init__" in vars(o)] if isinstance(make, type) else [make]
     for owner in owners:
@@ -50,19 +50,21 @@ def keywords(make: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def check(state: Any, method: Method) -> None:
-    """Refuse a state that is not of this method on this model. The message names the difference."""
+    """Refuse a state that does not belong to this method on this model. The message names the difference."""
     own = type(method).__name__
     if isinstance(state, dict) and "progress" in state and "version" not in state:
         raise ValueError(
-            f"this state of {state.get('method')} was saved by version 0.1, which did not say what model it "
-            "belongs to: let the method start anew and save it again"
+            f"this state of {state.get('method')} was saved by version 0.1, which did not record the model that it "
+            "belongs to: start the method from the source model and save it again"
         )
     _check_kind(state, own, KEYS)
     _check_layers(state["layers"], method.backbone.layers)
     _check_fingerprint(state["fingerprint"], method.backbone.fingerprint)
     for what, keys in (("model", method.tensors), ("parts", method._parts), ("counters", method.counters)):
         if not isinstance(state[what], dict) or state[what].keys() != keys.keys():
-            raise ValueError(f"the state's {what} does not fit: expected the keys {sorted(keys)[:6]}…")
+            raise ValueError(
+                f"the state's entry {what!r} does not fit: expected the keys {sorted(keys)[:6]}…"
+            )
     for name, tensor in method.tensors.items():
         other = state["model"][name]
         if not isinstance(other, Tensor) or other.shape != tensor.shape or other.dtype != tensor.dtype:
@@ -73,14 +75,16 @@ def check(state: Any, method: Method) -> None:
 
 
 def check_wrapper(state: Any, wrapper: Wrapper) -> None:
-    """Refuse a state that is not of this wrapper. The inner method checks the inner state."""
+    """Refuse a state that does not belong to this wrapper. The inner method checks the inner state."""
     own = type(wrapper).__name__
     _check_kind(state, own, WRAPPER_KEYS)
     _check_fingerprint(state["fingerprint"], wrapper.backbone.fingerprint)
     if not isinstance(state["parts"], dict) or state["parts"].keys() != wrapper._parts.keys():
-        raise ValueError(f"the state's parts does not fit: expected the keys {sorted(wrapper._parts)[:6]}…")
+        raise ValueError(
+            f"the state's entry 'parts' does not fit: expected the keys {sorted(wrapper._parts)[:6]}…"
+        )
     if not isinstance(state["inner"], dict) or state["inner"].get("fingerprint") != state["fingerprint"]:
-        raise ValueError(f"not a state of {own}: the state inside is of another model")
+        raise ValueError(f"not a state of {own}: the inner state belongs to another model")
     _check_settings(state["settings"], plain_settings(wrapper))
 
 
@@ -89,7 +93,7 @@ def check_finite(state: Any, like: Any) -> None:
 
     Args:
         state: Tensors in any nesting of dicts and lists.
-        like: A state that is known to be good. A tensor that holds infinities there (a mask) may hold them here.
+        like: A valid state. Tensors that hold infinities there (masks) may hold them in `state` too.
     """
     if isinstance(state, dict):
         for key, value in state.items():
@@ -99,34 +103,34 @@ def check_finite(state: Any, like: Any) -> None:
         if tensor.layout != torch.strided or tensor.is_quantized:
             raise ValueError("it holds a tensor that is not dense")
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise ValueError(f"it holds a tensor of shape {tuple(tensor.shape)} with fewer values than that")
+            raise ValueError(f"it holds a tensor of shape {tuple(tensor.shape)} that stores fewer values")
         masked = isinstance(like, Tensor) and not torch.isfinite(like).all()
         if not masked and not torch.isfinite(tensor).all():
             raise ValueError("it holds values that are not finite")
 
 
 def check_moments(moments: Any, expected: Moments) -> None:
-    """Refuse an optimizer's memory that would make the next step fail.
+    """Refuse an optimizer state that would make the next step fail.
 
     Args:
-        moments: What the state holds.
-        expected: What the optimizer itself remembers after a step.
+        moments: The optimizer state in the saved state.
+        expected: The optimizer's own state after a step.
     """
     if not isinstance(moments, dict) or not moments.keys() <= expected.keys():
-        raise ValueError("its optimizer remembers other parameters")
+        raise ValueError("its optimizer state belongs to other parameters")
     for index, own in moments.items():
         if not isinstance(own, dict) or own.keys() != expected[index].keys():
-            raise ValueError(f"its optimizer does not remember {', '.join(expected[index])} of a parameter")
+            raise ValueError(f"its optimizer state lacks {', '.join(expected[index])} of a parameter")
         for name, value in own.items():
             good = expected[index][name]
             if type(value) is not type(good) or (
                 isinstance(value, Tensor) and (value.shape, value.dtype) != (good.shape, good.dtype)
             ):
-                raise ValueError(f"its optimizer has a {name} that does not fit the parameter")
+                raise ValueError(f"its optimizer state has a {name} that does not fit the parameter")
 
 
 def tensors_in(state: Any) -> Iterator[Tensor]:
-    """Every tensor of a nested state."""
+    """Yield every tensor of a nested state."""
     if isinstance(state, Tensor):
         yield state
     elif isinstance(state, Packed):
@@ -140,23 +144,23 @@ def tensors_in(state: Any) -> Iterator[Tensor]:
 
 
 def _check_kind(state: Any, own: str, keys: tuple[str, ...]) -> None:
-    """Refuse what is no state, or a state of another method or of a newer format."""
+    """Refuse an object that is not a state, or a state of another method or of a newer format."""
     if isinstance(state, dict) and "version" in state and state.get("method", own) != own:
-        raise ValueError(f"the state is of {state['method']!s:.60}, this method is {own}")
+        raise ValueError(f"the state belongs to {state['method']!s:.60}, but this method is {own}")
     if not isinstance(state, dict) or not state.keys() >= set(keys):
         raise ValueError(f"not a state of {own}: expected a dict made by its state_dict()")
     version = state["version"]
     if type(version) is not int or version > VERSION:
         raise ValueError(
-            f"the state has format version {version!r:.40}, this library reads up to {VERSION}: update note-tta"
+            f"the state has format version {version!r:.40}, but this library reads up to {VERSION}: update note-tta"
         )
 
 
 def _check_fingerprint(theirs: Any, ours: str) -> None:
     if theirs != ours:
         raise ValueError(
-            f"the state belongs to another model: the weights it was learned on have the fingerprint "
-            f"{theirs!s:.40}, this model's have {ours}"
+            f"the state belongs to another model: its source weights have the fingerprint {theirs!s:.40}, "
+            f"those of this model have {ours}"
         )
 
 
@@ -166,8 +170,8 @@ def _check_layers(theirs: Any, ours: dict[str, str]) -> None:
     for name, kind in ours.items():
         if theirs.get(name) != kind:
             raise ValueError(
-                f"the state is of a model whose {name or 'layer'} is {theirs.get(name)!s:.60}, "
-                f"here it is {kind}: convert the model as it was"
+                f"the state belongs to a model whose {name or 'layer'} is {theirs.get(name)!s:.60}, "
+                f"but here it is {kind}: convert this model in the same way"
             )
 
 
@@ -176,7 +180,7 @@ def _check_settings(theirs: Any, ours: dict[str, Any]) -> None:
         raise ValueError("its settings are not plain values")
     unknown = [str(name) for name in theirs if name not in ours]
     if unknown:
-        raise ValueError(f"the state has settings that are unknown here: {', '.join(unknown)[:80]}")
+        raise ValueError(f"the state has settings that this method does not have: {', '.join(unknown)[:80]}")
 
 
 def _is_plain(value: Any) -> bool:

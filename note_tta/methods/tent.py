@@ -9,9 +9,10 @@ from .objectives import entropy
 
 
 class TENT(BatchMethod):
-    """Test-batch statistics, and one Adam step per batch on the affine parameters.
+    """Normalise with the statistics of the batch, and take one Adam step per batch on the affine parameters.
 
-    The paper's values are the defaults; on ImageNet its authors' code has `lr=0.00025, optimizer="sgd"`.
+    The step lowers the entropy of the predictions. The defaults are the paper's values; on ImageNet the authors' code
+    has `lr=0.00025, optimizer="sgd"`.
     """
 
     title = "TENT"

@@ -1,4 +1,4 @@
-"""UnMix-TNS: statistics split into components that follow the stream; nothing is learned by gradients."""
+"""UnMix-TNS: statistics that are split into components and follow the stream, without gradients."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .settings import check_count, check_share
 class UnMixTNS(Method):
     """Replace every BatchNorm2d layer by `UnMixTNS2d`, whose components move with each batch.
 
-    A sample's answer does not depend on the other samples of its batch, but the components do depend on the
-    batch boundaries: a batch of B moves them by 1 − (1 − momentum)^(B / batch_size) at once. The layers of
-    `model` are not the caller's, and their components are among its tensors.
+    A sample's answer does not depend on the other samples of its batch. But the components depend on the batch
+    boundaries: a batch of B samples moves them by 1 − (1 − momentum)^(B / batch_size) at once. `model` has its own
+    layers in place of the caller's, and their components are among its tensors.
 
-    The layers alone, made by `convert_unmix_tns`, can be used with other methods: TENT, ROID and the like move
-    the components in each pass, NOTE in its updates. The paper's learning rates with them are 1e-5 on CIFAR
+    The layers alone, made by `convert_unmix_tns`, can be used with other methods. TENT, ROID and similar methods move
+    the components in each pass, NOTE in its updates. The paper's learning rates with these layers are 1e-5 on CIFAR
     and 2.5e-6 on ImageNet-C.
 
     Args:
-        model: A model with BatchNorm2d layers; it is left as it is.
+        model: A model with BatchNorm2d layers; it is not changed.
         components: The number of components per layer; the paper has 128 for streams of mixed domains.
-        momentum: How far they move with a batch of `batch_size`; 0 keeps them fixed.
-        batch_size: The paper has 64, and 16 on ImageNet-C.
-        generator: Source of randomness for the start of the components; None is a new generator with torch's
-            default seed.
+        momentum: How far the components move per batch of `batch_size`; 0 keeps them fixed.
+        batch_size: The batch size that `momentum` refers to. The paper has 64, and 16 on ImageNet-C.
+        generator: Source of randomness for the initial components; None means a new generator with torch's default
+            seed.
         output: See `Method`.
 
     Example:
@@ -72,7 +72,7 @@ class UnMixTNS(Method):
 
     @property
     def generator(self) -> torch.Generator:
-        """Where the randomness comes from."""
+        """The source of randomness."""
         return self.random.generator
 
     def forward(self, x: Tensor) -> Tensor:

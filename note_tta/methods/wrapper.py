@@ -1,4 +1,4 @@
-"""Methods around other methods: the base of the temporal filter and the watch."""
+"""The base class of methods that wrap another method: the temporal filter and the watch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .parts import AnyPart, Parts
 
 
 class Wrapper:
-    """A method around another one: it sees samples and answers, and may change the answers.
+    """A method that wraps another one: it sees samples and answers, and may change the answers.
 
-    A subclass calls `super().__init__` first, adds its parts with `part`, and writes `after`. The state,
-    `reset` and `fork` cover both; all else (`model`, `memory`, `counters`, `pause`, ...) is the inner method's.
+    A subclass calls `super().__init__` first, adds its parts with `part`, and writes `after`. The state, `reset` and
+    `fork` include the inner method. All other attributes (`model`, `memory`, `counters`, ...) are the inner method's.
 
     Args:
         method: Any method, wrapped or not.
@@ -36,11 +36,11 @@ class Wrapper:
         self._lock = threading.RLock()
 
     def after(self, x: Tensor, logits: Tensor) -> Tensor:
-        """The answers to `x`, which the inner method answered with `logits` (NaN in rejected rows)."""
-        raise TypeError(f"{type(self).__name__} must write after")
+        """Return the answers to `x`, given the inner method's `logits` (NaN for rejected samples)."""
+        raise TypeError(f"{type(self).__name__} must define after")
 
     def part(self, name: str, part: AnyPart) -> AnyPart:
-        """Add a part, to be saved, restored, reset and forked with the method; returns it."""
+        """Add a part and return it. It is saved, restored, reset and forked with the method."""
         return self._parts.add(name, part, owner=self)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class Wrapper:
         return self.after(x, self.method.receive(x, logits, near))  # type: ignore[attr-defined]
 
     def pause(self) -> None:
-        """From now on answer and count samples, but learn and store nothing."""
+        """Stop learning: samples are still answered and counted, but not stored."""
         self.method.pause()
 
     def resume(self) -> None:
@@ -78,24 +78,24 @@ class Wrapper:
             self._parts.reset()
 
     def fork(self) -> Wrapper:
-        """A second stream from this state on: it shares the backbone and nothing else."""
+        """Return a copy that continues independently from this state. Only the backbone is shared."""
         with self._lock:
             at_start = self._parts.at_start
             memo: dict[int, Any] = {id(self.method): self.method.fork(), id(at_start): at_start}
             return copy.deepcopy(self, memo)
 
     def to(self, device: torch.device | str) -> Wrapper:
-        """Move the inner method to a device; returns the wrapper."""
+        """Move the inner method to a device and return the wrapper."""
         self.method.to(device)
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """The wrapper's state, with the inner method's in `inner`."""
+        """Return the wrapper's state; `inner` holds the state of the inner method."""
         with self._lock, torch.inference_mode(False):
             return plain(self.live_state())  # type: ignore[no-any-return]
 
     def live_state(self) -> dict[str, Any]:
-        """The state without copies: the method's own tensors, to be copied or written at once."""
+        """Return the state without copying. It holds the method's own tensors, so copy or write it at once."""
         inner = self.method.live_state()
         return {
             "version": states.VERSION,
@@ -109,7 +109,7 @@ class Wrapper:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state. A state that does not fit is refused and nothing has changed."""
+        """Continue from a saved state. A state that does not fit is refused, and nothing changes."""
         with self._lock:
             states.check_wrapper(state, self)
             twin = self.fork()
@@ -133,7 +133,7 @@ class Wrapper:
         self._parts.load(state["parts"])
 
     def settings(self) -> dict[str, Any]:
-        """The plain values that the wrapper was made with, by keyword."""
+        """Return the plain values that the wrapper was made with, by keyword."""
         return states.plain_settings(self)
 
     def __repr__(self) -> str:

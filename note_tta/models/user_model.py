@@ -34,7 +34,7 @@ def count_classes(name: str, model: nn.Module, sample: Tensor) -> int:
             logits = model(sample.to(next((p.device for p in model.parameters()), sample.device)))
     except (RuntimeError, ValueError, IndexError) as error:
         shape = tuple(sample.shape[1:])
-        raise ValueError(f"{name} does not take samples of shape {shape}: {error}") from error
+        raise ValueError(f"{name} does not accept samples of shape {shape}: {error}") from error
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         raise ValueError(f"{name} must map [B, ...] to logits [B, K]")
     return logits.shape[1]

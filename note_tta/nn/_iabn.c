@@ -2,17 +2,18 @@
  * Instance-Aware BatchNorm on the CPU: forward and backward, contiguous and channels-last; float32, bfloat16 and
  * float16 in and out, float32 in between.
  *
- * The formula is written in functional.py; this file computes the same in two sweeps over memory (one for
- * statistics, one for the answer) and is tested against it. There is no Python and no torch in here: native.py
- * loads the shared object with ctypes and passes pointers. Threads are torch's own: native.py hands over the
- * address of the OpenMP runtime that torch loaded, so there is one pool of threads and never two.
+ * The formula is in functional.py. This file computes the same in two sweeps over memory, one for the statistics and
+ * one for the output, and is tested against the formula. It uses neither Python nor torch: native.py loads the shared
+ * object with ctypes and passes pointers. It runs on torch's threads: native.py passes the address of the OpenMP
+ * runtime that torch has loaded, so there is only one pool of threads.
  *
- * Shapes: x is [B, C, L], L positions a channel. `planes` layout keeps a channel's positions together (NCHW),
- * `rows` layout keeps a position's channels together (NHWC). Per-instance numbers are [B, C], per-channel are [C].
+ * Shapes: x is [B, C, L], with L positions per channel. In the `planes` layout the positions of a channel are adjacent
+ * (NCHW), in the `rows` layout the channels of a position are adjacent (NHWC). Values per instance are [B, C], values
+ * per channel are [C].
  *
  * _iabn_isa.h holds the arithmetic of one instruction set, _iabn_sweeps.h the sweeps over elements of one type. Both
- * are compiled for every combination; the widest instruction set that the machine has and the shape fills is taken
- * at run time.
+ * are compiled for every combination. At run time, the widest instruction set is used that the machine supports and
+ * the shape can fill.
  */
 #include <math.h>
 #include <stddef.h>
@@ -32,23 +33,23 @@
 #define IABN_EXPORT __attribute__((visibility("default")))
 #endif
 
-#define INTERFACE 3                  /* counts the changes of Request; native.py asks for the same number */
-#define TILE 64                      /* channels whose numbers one task merges or chains together */
-#define STRIP 512                    /* most channels that one task sweeps over, in the rows layout */
+#define INTERFACE 3                  /* version of Request; native.py expects the same number */
+#define TILE 64                      /* channels that one task merges or chains together */
+#define STRIP 512                    /* maximum number of channels per task, in the rows layout */
 #define SEGMENT 128                  /* positions that are summed before a merge, likewise */
-#define NEAR_CACHE 1024              /* elements swept over twice in a row: so few that the sweeps overlap in time */
+#define NEAR_CACHE 1024              /* elements that are swept twice in a row: few enough for the sweeps to overlap */
 #define FAR_CACHE (160 * 1024)       /* elements that stay in the second-level cache */
-#define READ_AHEAD 1024              /* elements between what a sweep reads and what it has fetched */
-#define WRITE_AHEAD 512              /* likewise of what it writes; both in the rows layout only */
-#define SUSPECT 16.0f                /* squares about a pivot that exceed those about the mean so far lost digits */
+#define READ_AHEAD 1024              /* how many elements ahead of reading a sweep prefetches */
+#define WRITE_AHEAD 512              /* the same for writing; both only in the rows layout */
+#define SUSPECT 16.0f                /* squares about pivot / about mean: beyond this, digits were lost */
 
-/* What native.py asks for, packed by it field by field. */
+/* The arguments of a call. native.py packs them in this order. */
 typedef struct {
     const void *x, *grad;            /* [B, C, L]; grad in the backward only */
-    void *out;                       /* the answer, or the gradient of x (NULL: not wanted) */
+    void *out;                       /* the output, or the gradient of x (NULL: not needed) */
     const float *weight, *bias;      /* [C] or NULL; [B, C] where `apart` is set */
     const float *mean, *var;         /* the layer's statistics, likewise */
-    float *batch_mean, *batch_var;   /* where to write them when they are the batch's own, else NULL */
+    float *batch_mean, *batch_var;   /* output: the batch's statistics, if they are used; else NULL */
     float *instance_mean;            /* [B, C], NULL when nothing is kept for a backward */
     float *instance_m2;              /* [B, C], sums of squared deviations */
     float *grad_weight, *grad_bias;  /* [C] */
@@ -106,7 +107,7 @@ static int64_t channels_within(int64_t elements, int64_t cache, int64_t most) {
     return fit < 1 ? 1 : smaller(fit, most);
 }
 
-/* Where the layer's numbers of a sample's channel lie: all samples share them, or each has its own. */
+/* The index of the layer's values for a sample's channel: all samples share them, or each has its own. */
 static int64_t layer_at(const Job *job, int64_t b, int64_t c) { return job->ask.apart ? b * job->ask.channels + c : c; }
 
 /* The batch's statistics of some channels from those of its instances. */
@@ -209,8 +210,8 @@ IABN_EXPORT void iabn_setup(Parallel parallel, int (*thread)(void), int (*team)(
     widest = machine;
 }
 
-/* Use nothing wider than the given instruction set (0: what every machine has; negative: no limit), so that tests
- * reach them all. Returns the one in use. */
+/* Limit the instruction set (0: the base that every machine has; negative: no limit), so that tests can reach all of
+ * them. Returns the one in use. */
 IABN_EXPORT int iabn_limit(int most) {
     widest = most >= 0 && most < machine ? most : machine;
     return widest;
@@ -227,15 +228,15 @@ static const Variant *choose(const Request *ask) {
     return &variants[i];
 }
 
-/* A task of the rows layout is a strip of a sample's channels; narrow enough that every thread gets one. */
+/* A task of the rows layout is a strip of a sample's channels. Strips are narrow enough that every thread gets one. */
 static int64_t rows_strip(const Request *ask, int width) {
     int64_t strip = STRIP;
     while (strip > width && ask->batch * pieces(ask->channels, strip) < ask->threads) strip /= 2;
     return strip;
 }
 
-/* Inference on fewer samples than threads, which would keep most threads idle: share a sample's positions. Returns
- * whether it was done. */
+/* Inference on fewer samples than threads would keep most threads idle, so the threads share the positions of a
+ * sample. Returns whether this was done. */
 static int eval_segments(Job *job, const Sweeps *sweeps) {
     const Request *ask = &job->ask;
     int64_t tasks = ask->batch * pieces(ask->positions, SEGMENT);
@@ -274,7 +275,7 @@ IABN_EXPORT void iabn_forward(const Request *ask) {
     }
 }
 
-/* Returns 0, or 1 when there is no memory for the scratch. */
+/* Returns 0, or 1 if there is not enough memory for the scratch. */
 IABN_EXPORT int iabn_backward(const Request *ask) {
     size_t instances = (size_t)ask->batch * (size_t)ask->channels;
     float *scratch = malloc(3 * instances * sizeof(float));

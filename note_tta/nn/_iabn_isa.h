@@ -1,6 +1,6 @@
 /*
- * The arithmetic of _iabn.c for one instruction set. The including file says which: W is the number of floats in a
- * vector, TARGET the compiler's attribute for it, ISA its name, a part of every function's.
+ * The arithmetic of _iabn.c for one instruction set, which the including file sets: W is the number of floats in a
+ * vector, TARGET the compiler's attribute, and ISA the name, which is a part of every function's name.
  */
 
 #define NAME(f) JOIN(f, ISA)
@@ -28,8 +28,8 @@ INLINE vec NAME(pick)(bits mask, vec yes, vec no) {
 #define all NAME(all)
 #define pick NAME(pick)
 
-/* a * b + c, rounded once where the machine can, and always in the same way: what the compiler would contract by
- * itself depends on how many channels are looked at together, and so on the number of threads. */
+/* a * b + c, rounded once if the machine can do so. It is explicit because contractions by the compiler depend on how
+ * many channels are processed together, and so on the number of threads. */
 #if W == 8
 #define MULTIPLY_ADD(a, b, c) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #elif W == 16
@@ -38,7 +38,7 @@ INLINE vec NAME(pick)(bits mask, vec yes, vec no) {
 #define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* Whether any lane of a comparison holds. */
+/* Whether a comparison is true in any lane. */
 INLINE int NAME(any)(bits mask) {
 #if W == 8
     return _mm256_movemask_ps((__m256)mask);
@@ -52,7 +52,7 @@ INLINE int NAME(any)(bits mask) {
 }
 #define any NAME(any)
 
-/* Keep the last `count` lanes of a vector, make the others zero: how a tail is read without reading beyond it. */
+/* Keep the last `count` lanes of a vector and set the others to zero, to read a tail without reading beyond it. */
 INLINE vec NAME(keep_last)(vec v, int64_t count) {
     bits lane;
     for (uint32_t i = 0; i < W; i++) lane[i] = i;
@@ -60,8 +60,9 @@ INLINE vec NAME(keep_last)(vec v, int64_t count) {
 }
 #define keep_last NAME(keep_last)
 
-/* W vectors in, their W sums out: a tree of shuffles, far cheaper than W sums one by one. At each step two vectors
- * become one, that holds the half-finished sums of the first in the lanes where i & step is 0, else of the second. */
+/* The W sums of W vectors, by a tree of shuffles, which is far cheaper than W separate sums. Each step turns two
+ * vectors into one. It holds partial sums of the first vector in the lanes where i & step is 0, and of the second in
+ * the others. */
 #if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -110,9 +111,9 @@ INLINE vec NAME(lone_sum)(vec v) {
 
 /* ---- statistics from one sweep: sums of x - pivot and of its square, the pivot being one of the values ------- */
 
-/* Mean and squared deviations of W instances, and the `rest` that rounding took from the mean: it is large beside the
- * deviations of an instance that is nearly constant. Where the pivot turns out to lie so far from the mean that digits
- * were lost, a lane of the result is set: then sweep again, with the mean as the pivot. */
+/* Mean and squared deviations of W instances, and the rounding error of the mean, `rest`, which matters for instances
+ * that are nearly constant. If a pivot was so far from the mean that digits were lost, its lane of the result is set:
+ * then sweep again, with the mean as the pivot. */
 INLINE bits NAME(settle)(vec sum, vec square, vec pivot, float length, vec *mean, vec *rest, vec *m2) {
     vec apart = sum * (1.0f / length), about = square - sum * apart;
     *mean = pivot + apart;
@@ -124,8 +125,8 @@ INLINE bits NAME(settle)(vec sum, vec square, vec pivot, float length, vec *mean
 
 /* ---- per-instance numbers: plain loops over lanes, which the compiler turns into vectors -------------------- */
 
-/* How IABN normalises n instances of one sample: out = (x - centre) * scale + bias. What rounding takes from the
- * centre, beginning with the `rest` of the mean (NULL: unknown), is made up for by the bias. */
+/* How IABN normalises n instances of one sample: out = (x - centre) * scale + bias. The bias corrects the rounding
+ * error of the centre, including the `rest` of the mean (NULL: unknown). */
 INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *rest,
                              const float *m2, float *centre, float *scale, float *bias) {
     float length = (float)job->ask.positions, eps = job->ask.eps, alpha = job->ask.alpha;
@@ -133,7 +134,7 @@ INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const
     float inverse = 1.0f / (length - (float)job->ask.correction);
     int64_t at = layer_at(job, b, c0);
     const float *restrict layer_mean = job->ask.mean + at, *restrict layer_var = job->ask.var + at;
-    if (alpha == INFINITY) { /* BatchNorm: the sample's own statistics are neither known nor needed */
+    if (alpha == INFINITY) { /* BatchNorm: the sample's own statistics are not needed */
         for (int j = 0; j < n; j++) centre[j] = layer_mean[j];
         for (int j = 0; j < n; j++) scale[j] = 1.0f / sqrtf(layer_var[j] + eps);
         for (int j = 0; j < n; j++) bias[j] = 0.0f;
@@ -143,11 +144,11 @@ INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const
             float own = m2[j] * inverse, apart = mean[j] - layer_mean[j], wider = own - layer_var[j];
             float variance = wider > far ? own - far : wider < -far ? own + far : layer_var[j];
             variance = variance < 0.0f ? 0.0f : variance;
-            variance = wider == wider ? variance : wider; /* a NaN stays one */
+            variance = wider == wider ? variance : wider; /* keep NaN */
             float within = apart > limit ? limit : apart < -limit ? -limit : apart, exact = mean[j] - within;
             centre[j] = within == apart ? layer_mean[j] : exact;
             centre[j] = apart == apart ? centre[j] : apart;
-            bias[j] = within == apart ? 0.0f : mean[j] - exact - within + (rest ? rest[j] : 0.0f); /* what is lost */
+            bias[j] = within == apart ? 0.0f : mean[j] - exact - within + (rest ? rest[j] : 0.0f); /* the rounding error */
             scale[j] = 1.0f / sqrtf(variance + eps);
         }
     }
@@ -229,7 +230,7 @@ FN void NAME(chain_rows)(const Job *job, int64_t first, int64_t last) {
 
 /* ---- elements: how each type is read and written, and the sweeps over it ------------------------------------ */
 
-/* W numbers of 16 bits to 32 and, where they fit, back: what vector types make of it is twice as long. */
+/* W numbers of 16 bits to 32 bits and back. The code that compilers make of vector types is twice as long. */
 INLINE bits NAME(extend)(const uint16_t *p) {
 #if W == 8
     return (bits)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
@@ -262,7 +263,7 @@ INLINE float NAME(one_float32)(const float *p) { return *p; }
 #define elem uint16_t
 #define TYPE bfloat16 /* the upper half of a float32 */
 INLINE vec NAME(get_bfloat16)(const uint16_t *p) { return (vec)(NAME(extend)(p) << 16); }
-INLINE void NAME(put_bfloat16)(uint16_t *p, vec v) { /* to the nearest, to the even one of two */
+INLINE void NAME(put_bfloat16)(uint16_t *p, vec v) { /* round to nearest, ties to even */
     bits whole = (bits)v, rounded = (whole + (0x7fff + (whole >> 16 & 1))) >> 16;
     NAME(narrow)(p, (bits)pick((bits)(v == v), (vec)rounded, (vec)((bits){0} + 0x7fc0)));
 }
@@ -287,7 +288,7 @@ INLINE vec NAME(get_float16)(const uint16_t *p) { return (vec)_mm512_cvtph_ps(_m
 INLINE void NAME(put_float16)(uint16_t *p, vec v) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
 }
-#else /* 5 bits of exponent about 15 where float32 has 8 about 127 */
+#else /* 5 bits of exponent with bias 15; float32 has 8 bits with bias 127 */
 INLINE vec NAME(get_float16)(const uint16_t *p) {
     bits half = NAME(extend)(p), endless = (bits)((half & 0x7c00) == 0x7c00);
     vec size = (vec)((half & 0x7fff) << 13) * 0x1p112f;

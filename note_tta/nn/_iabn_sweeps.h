@@ -1,16 +1,16 @@
 /*
- * The sweeps of _iabn.c over elements of one type, for one instruction set. _iabn_isa.h says which: `elem` is the
- * type, TYPE its name, and get_TYPE and put_TYPE read and write a vector of them.
+ * The sweeps of _iabn.c over elements of one type, for one instruction set. _iabn_isa.h sets both: `elem` is the type,
+ * TYPE is its name, and get_TYPE and put_TYPE read and write a vector of elements.
  */
 
 #define TYPED(f) NAME(JOIN(f, TYPE))
 #define get TYPED(get)
 #define put TYPED(put)
 #define one TYPED(one)
-#define LINE ((int64_t)(64 / sizeof(elem))) /* elements of a line of cache */
+#define LINE ((int64_t)(64 / sizeof(elem))) /* elements per cache line */
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* ---- planes: a channel's positions lie together ------------------------------------------------------------- */
+/* ---- planes: the positions of a channel are adjacent --------------------------------------------------------- */
 
 /* The end of a plane: its last W elements, or all of them in the last lanes. */
 INLINE vec TYPED(get_end)(const elem *x, int64_t length) {
@@ -57,7 +57,7 @@ INLINE void TYPED(plane_sums)(const elem *x, int64_t length, float pivot, vec *s
 }
 #define plane_sums TYPED(plane_sums)
 
-/* Those of W neighbouring channels about whose pivots too little could be said, again and about their means. */
+/* Sweep again over those of W neighbouring channels whose pivots were bad, with their means as pivots. */
 FN void TYPED(planes_again)(const elem *x, int64_t length, bits again, vec *mean, vec *rest, vec *m2) {
     vec sum[W], square[W], old = *mean, old_rest = *rest, old_m2 = *m2;
     for (int j = 0; j < W; j++) {
@@ -70,7 +70,7 @@ FN void TYPED(planes_again)(const elem *x, int64_t length, bits again, vec *mean
     *m2 = pick(again, *m2, old_m2);
 }
 
-/* Mean, its rest and sum of squared deviations of n <= W neighbouring channels of one sample; W numbers are written. */
+/* Mean, its rest and sum of squared deviations of n <= W neighbouring channels of one sample; W values are written. */
 INLINE void TYPED(plane_stats)(const elem *x, int64_t length, int n, float *mean, float *rest, float *m2) {
     vec sum[W], square[W], centre, lost, about;
     float pivot[W] = {0};
@@ -84,7 +84,7 @@ INLINE void TYPED(plane_stats)(const elem *x, int64_t length, int n, float *mean
     store(m2, about);
 }
 
-/* The same of one channel, a large map. */
+/* The same for one channel with a large map. */
 FN void TYPED(lone_plane_stats)(const elem *x, int64_t length, float *mean, float *rest, float *m2) {
     vec sum, square, centre, lost, about, pivot = {one(x)};
     plane_sums(x, length, pivot[0], &sum, &square);
@@ -95,8 +95,8 @@ FN void TYPED(lone_plane_stats)(const elem *x, int64_t length, float *mean, floa
     *m2 = about[0];
 }
 
-/* The same of n <= TILE channels; numbers may be written for a multiple of W. Maps of one or two vectors are so short
- * that the loops over them are worth unrolling. */
+/* The same for n <= TILE channels; a multiple of W values may be written. Maps of one or two vectors are so short that
+ * it pays to unroll the loops over them. */
 FN void TYPED(planes_stats)(const elem *x, int64_t length, int n, float *mean, float *rest, float *m2) {
     for (int j = 0; j < n; j += W) {
         int left = (int)smaller(n - j, W);
@@ -112,7 +112,7 @@ FN void TYPED(planes_stats)(const elem *x, int64_t length, int n, float *mean, f
 }
 #define planes_stats TYPED(planes_stats)
 
-/* Normalise one channel. Nothing is fetched ahead: a plane is read and written in order, as the machine expects. */
+/* Normalise one channel. There is no prefetching: a plane is read and written in order, which the hardware predicts. */
 INLINE void TYPED(plane_apply)(const elem *restrict x, elem *restrict out, int64_t length, float centre, float scale,
                                float bias) {
     vec c = all(centre), s = all(scale), b = all(bias);
@@ -140,7 +140,7 @@ FN void TYPED(planes_apply)(const Job *job, int64_t b, int64_t c0, int n, const 
 }
 #define planes_apply TYPED(planes_apply)
 
-/* Tasks are instances (sample, channel), in memory's order. */
+/* Tasks are instances (sample, channel), in memory order. */
 FN void TYPED(eval_planes)(const Job *job, int64_t first, int64_t last) {
     int64_t length = job->ask.positions, together = channels_within(length, NEAR_CACHE, TILE);
     while (first < last) {
@@ -158,7 +158,7 @@ FN void TYPED(eval_planes)(const Job *job, int64_t first, int64_t last) {
     }
 }
 
-/* Tasks are channels: a channel's whole batch is still cached when its statistics are known. */
+/* Tasks are channels: when the statistics of a channel are known, its whole batch is still in the cache. */
 FN void TYPED(train_planes)(const Job *job, int64_t first, int64_t last) {
     int64_t length = job->ask.positions, together = channels_within(job->ask.batch * length, FAR_CACHE, TILE);
     for (int64_t c0 = first; c0 < last; c0 += together) {
@@ -202,7 +202,7 @@ INLINE void TYPED(plane_reduce)(const elem *grad, const elem *x, int64_t length,
     *cross = h[0] + h[1];
 }
 
-/* The same of n neighbouring channels. */
+/* The same for n neighbouring channels. */
 FN void TYPED(planes_reduce)(const elem *grad, const elem *x, int64_t length, int n, const float *mean, float *total,
                              float *cross) {
     for (int j = 0; j < n; j += W) {
@@ -253,10 +253,10 @@ FN void TYPED(backward_planes)(const Job *job, int64_t first, int64_t last) {
     }
 }
 
-/* ---- rows: a position's channels lie together ---------------------------------------------------------------
- * A task is a strip of a sample's channels, swept over row by row as they lie in memory. The strip's numbers lie in
- * arrays, a vector of channels in a slot. Where the channels do not fill the last vector it begins earlier and
- * computes some channels a second time, in a slot of its own, to the same values. */
+/* ---- rows: the channels of a position are adjacent ------------------------------------------------------------
+ * A task is a strip of a sample's channels, processed row by row in memory order. The values of the strip are in
+ * arrays, with one slot per vector of channels. If the channels do not fill the last vector, it begins earlier and
+ * computes some channels a second time, in its own slot, with the same result. */
 
 #define Strip TYPED(Strip)
 typedef struct {
@@ -291,7 +291,7 @@ INLINE void TYPED(strip_of)(const Job *job, int64_t b, int64_t c0, Strip *strip)
 }
 #define strip_of TYPED(strip_of)
 
-/* Add to the sums of one slot what some rows have, 4 or 1. */
+/* Add some rows, 4 or 1, to the sums of one slot. */
 INLINE void TYPED(slot_sums)(const elem *x, int64_t stride, int rows, vec centre, float *sum, float *square) {
     vec apart[4], s, q;
     for (int i = 0; i < rows; i++) apart[i] = get(x + i * stride) - centre;
@@ -307,7 +307,7 @@ INLINE void TYPED(slot_sums)(const elem *x, int64_t stride, int rows, vec centre
 }
 #define slot_sums TYPED(slot_sums)
 
-/* The pivots are a sample's first row, for all its segments; they take the place of the means for a while. */
+/* The pivots are the first row of a sample, for all its segments. They are stored in place of the means for a while. */
 INLINE void TYPED(strip_pivots)(Strip *strip) {
     EACH_SLOT(strip->width, store(strip->mean + at, get(strip->x + from)));
 }
@@ -328,7 +328,7 @@ INLINE void TYPED(segment_sums)(const Strip *strip, int64_t first, int64_t last,
 }
 #define segment_sums TYPED(segment_sums)
 
-/* One slot again, over all rows and about its mean. */
+/* Sweep over one slot again, over all rows, with its mean as the pivot. */
 FN void TYPED(sweep_again)(const Strip *strip, int64_t from, bits again, vec *mean, vec *rest, vec *m2) {
     int64_t length = strip->job->ask.positions, stride = strip->job->ask.channels;
     vec sum = {0}, square = {0}, old = *mean, old_rest = *rest, old_m2 = *m2;
@@ -359,7 +359,7 @@ INLINE void TYPED(strip_settle)(Strip *strip) {
 }
 #define strip_settle TYPED(strip_settle)
 
-/* Statistics of one sample, segment by segment: the same sums whether one thread computes them or several. */
+/* Statistics of one sample, segment by segment, so that the sums do not depend on the number of threads. */
 INLINE void TYPED(strip_stats)(Strip *strip) {
     int64_t length = strip->job->ask.positions, slots = strip->width + W;
     strip_pivots(strip);
@@ -373,7 +373,7 @@ INLINE void TYPED(strip_stats)(Strip *strip) {
 }
 #define strip_stats TYPED(strip_stats)
 
-/* Copy a strip's numbers to an array of [B, C], or from it. */
+/* Copy the values of a strip to or from an array of [B, C]. */
 INLINE void TYPED(strip_keep)(const Strip *strip, const float *slots, float *instances) {
     instances += strip->b * strip->job->ask.channels + strip->c0;
     EACH_SLOT(strip->width, store(instances + from, load(slots + at)));
@@ -401,7 +401,7 @@ INLINE void TYPED(strip_apply)(Strip *strip, int64_t first, int64_t last) {
 }
 #define strip_apply TYPED(strip_apply)
 
-/* For each of the tasks, which are strips of samples. */
+/* For each task; a task is a strip of a sample. */
 #define EACH_STRIP(strip)                                                                                       \
     for (int64_t task = first, count = pieces(job->ask.channels, job->strip);                                   \
          task < last && (strip_of(job, task / count, task % count * job->strip, &(strip)), 1); task++)
@@ -437,13 +437,13 @@ FN void TYPED(apply_rows)(const Job *job, int64_t first, int64_t last) {
     }
 }
 
-/* Where samples are fewer than threads, a task is a segment of one: first everyone's sums, then its answer. */
+/* If there are fewer samples than threads, a task is a segment of a sample: first all sums, then the output. */
 #define EACH_SEGMENT(strip)                                                                          \
     for (int64_t task = first, segments = pieces(job->ask.positions, SEGMENT); task < last; task++)  \
         for (int64_t c0 = 0; c0 < job->ask.channels && (strip_of(job, task / segments, c0, &(strip)), 1); \
              c0 += job->strip)
 
-/* Where a segment's sums of a strip lie among the parts; their squares come `channels` later. */
+/* The position of a segment's sums of a strip in `parts`; their squares come `channels` later. */
 INLINE float *TYPED(part_at)(const Strip *strip, int64_t task) {
     return strip->job->parts + 2 * task * strip->job->ask.channels + strip->c0;
 }

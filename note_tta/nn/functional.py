@@ -1,7 +1,7 @@
-"""The formula of Instance-Aware BatchNorm in plain PyTorch, against which every faster path is tested.
+"""The formula of Instance-Aware BatchNorm in plain PyTorch. Every faster path is tested against it.
 
-It also runs on other devices, under `torch.func`, in exported models and in TorchScript, so it uses only what all
-of these support. Norm tensors may be float32 if the input is narrower.
+It also runs on other devices, under `torch.func`, in exported models and in TorchScript, so it uses only operations
+that all of these support. Norm tensors may be float32 while the input is float16 or bfloat16.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 
 
 def correct(layer: Tensor, instance: Tensor, width: Tensor) -> Tensor:
-    """A statistic of the layer, moved by the part of the instance's deviation beyond `width` (equation 5).
+    """Move a statistic of the layer by the part of the instance's deviation that exceeds `width` (equation 5).
 
-    This is `layer` + ψ(`instance` − `layer`; `width`), where ψ is the soft shrinkage. It is computed from the
-    instance's side, which keeps precision if the layer's statistic is much larger.
+    This is `layer` + ψ(`instance` − `layer`; `width`), where ψ is the soft shrinkage. The computation starts from the
+    instance's statistic, which keeps precision if the layer's statistic is much larger.
 
     Example:
         >>> correct(torch.tensor(10.0), torch.tensor([7.0, 10.5, 12.0]), torch.tensor(1.0))
@@ -40,9 +40,9 @@ def iabn(
 ) -> Tensor:
     """Instance-Aware BatchNorm (paper, section 3.1), with the calling convention of `F.batch_norm`.
 
-    If `training` is set or there are no running statistics, the layer's statistics are the batch's own, and
-    gradients flow through them. Otherwise they are the running ones. A sample whose statistics differ from the
-    layer's by more than `alpha` standard errors is normalised with statistics moved towards its own.
+    If `training` is set or there are no running statistics, the layer's statistics are those of the batch, and
+    gradients flow through them. Otherwise they are the running statistics. A sample whose statistics differ from the
+    layer's by more than `alpha` standard errors is normalised with statistics that are moved towards its own.
 
     The standard errors (the paper's s, equation 4) are computed from `var + eps`, as in the authors' code:
     sqrt((var + eps) / L) of the mean, (var + eps) · sqrt(2 / (L − 1)) of the variance. The paper's equation
@@ -50,14 +50,14 @@ def iabn(
 
     Args:
         x: Input of shape `[B, C, ...]`.
-        running_mean: Running mean `[C]`, moved in place if `training` is set; None if there is none.
+        running_mean: Running mean `[C]`, updated in place if `training` is set; None if there is none.
         running_var: Running variance `[C]`, likewise.
         weight: Affine scale γ `[C]`, or None.
         bias: Affine shift β `[C]`, or None.
-        training: Normalise with the batch's statistics and move the running ones.
+        training: Normalise with the batch's statistics and update the running statistics.
         momentum: How far the running statistics move towards the batch's.
         eps: Added to variances.
-        alpha: Width of the soft shrinkage in standard errors; 0 is InstanceNorm, inf (or 1e12 and more) is
+        alpha: Width of the soft shrinkage in standard errors. 0 gives InstanceNorm; inf, or 1e12 and more, gives
             BatchNorm.
         correction: 0 divides variances by the number of values, as in the paper; 1 divides all of them by one
             less, as in the authors' code.
@@ -100,14 +100,14 @@ def iabn_rows(
 ) -> Tensor:
     """IABN in eval mode with one layer per sample: many adapted models in one call.
 
-    Row b is `iabn(x[b:b+1], mean[b], var[b], weight[b], bias[b])`; `alpha=math.inf` is BatchNorm.
+    Row b is `iabn(x[b:b+1], mean[b], var[b], weight[b], bias[b])`; `alpha=math.inf` gives BatchNorm.
 
     Args:
         x: Input of shape `[B, C, ...]`.
-        mean: The rows' running means `[B, C]`.
-        var: Their running variances `[B, C]`.
-        weight: Their scales `[B, C]`, or None.
-        bias: Their shifts `[B, C]`, or None.
+        mean: Running mean `[B, C]`, one row per sample.
+        var: Running variance `[B, C]`, likewise.
+        weight: Affine scale `[B, C]`, or None.
+        bias: Affine shift `[B, C]`, or None.
         eps: Added to variances.
         alpha: See `iabn`.
         correction: See `iabn`.
@@ -230,14 +230,14 @@ def normalize(
 
 
 def widened(x: Tensor) -> Tensor:
-    """`x` in at least float32, since half precision cannot hold its statistics."""
+    """Return `x` in at least float32, because half precision is too coarse for its statistics."""
     return x.float() if x.dtype == torch.float16 or x.dtype == torch.bfloat16 else x
 
 
 def _batch_norm_takes(
     x: Tensor, mean: Tensor | None, var: Tensor | None, weight: Tensor | None, bias: Tensor | None
 ) -> bool:
-    """Whether `F.batch_norm` takes these dtypes: all those of `x`, or all float32 with a narrower `x`."""
+    """Whether `F.batch_norm` accepts these dtypes: all that of `x`, or all float32 with a narrower `x`."""
     like_x, wide = True, x.dtype == torch.float16 or x.dtype == torch.bfloat16
     for values in (mean, var, weight, bias):
         if values is not None:

@@ -13,7 +13,7 @@ from . import functional, kernels
 
 
 class _IABN(_BatchNorm):
-    """What the three layers share; BatchNorm checks their input."""
+    """The common part of the three layers; BatchNorm checks their input."""
 
     __constants__ = [*_BatchNorm.__constants__, "alpha", "correction"]  # noqa: RUF012 (as BatchNorm has it)
 
@@ -36,7 +36,7 @@ class _IABN(_BatchNorm):
         self.correction = correction
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise `x`; in train mode move the running statistics, as BatchNorm does."""
+        """Normalise `x`; in train mode, also update the running statistics, as BatchNorm does."""
         self._check_input_dim(x)  # type: ignore[no-untyped-call]
         if self.training and x.shape[1] != self.num_features:
             raise ValueError(f"expected {self.num_features} channels, got {x.shape[1]}")
@@ -74,7 +74,7 @@ class _IABN(_BatchNorm):
             )
 
     def _tensors(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """Running mean and variance, scale and shift; this is faster than attributes."""
+        """Return running mean and variance, scale and shift; this is faster than reading attributes."""
         buffers, parameters = self._buffers, self._parameters
         try:
             return buffers["running_mean"], buffers["running_var"], parameters["weight"], parameters["bias"]
@@ -82,7 +82,7 @@ class _IABN(_BatchNorm):
             return self.running_mean, self.running_var, self.weight, self.bias
 
     def _count_batch(self) -> float:
-        """Count a batch; returns how far the running statistics move."""
+        """Count a batch and return how far the running statistics move."""
         if self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
@@ -90,7 +90,7 @@ class _IABN(_BatchNorm):
         return 0.0 if self.momentum is None else self.momentum
 
     def extra_repr(self) -> str:
-        """IABN's own two settings before BatchNorm's."""
+        """Return the settings of IABN, followed by those of BatchNorm."""
         correction = f", correction={self.correction}" if self.correction else ""
         return (
             f"{self.num_features}, alpha={self.alpha:g}{correction}, eps={self.eps}, "
@@ -158,10 +158,9 @@ _BN_OF: dict[type[_BatchNorm], type[_BatchNorm]] = {
 def convert_iabn(model: nn.Module, alpha: float = 4.0, *, correction: int = 0) -> nn.Module:
     """Replace every BatchNorm in `model` by an IABN that holds the same parameters and buffers.
 
-    It works in place, like `nn.SyncBatchNorm.convert_sync_batchnorm`: the returned module is another one only if
-    `model` itself is a BatchNorm. A module that is used in several places stays one module. Layers that are IABN
-    already take the new `alpha` and `correction`. `nn.SyncBatchNorm` does not say what shape its input has and
-    becomes `IABN2d`.
+    It works in place, like `nn.SyncBatchNorm.convert_sync_batchnorm`: the returned module is a new one only if `model`
+    itself is a BatchNorm. A module that is used in several places stays a single module. Layers that are already IABN
+    get the new `alpha` and `correction`. `nn.SyncBatchNorm`, which accepts input of any shape, becomes `IABN2d`.
 
     Args:
         model: Any module.
@@ -222,7 +221,7 @@ def _replace(model: nn.Module, kinds: dict[Any, Any], settings: dict[str, Any]) 
 
 
 def _recast(layer: nn.Module, kind: type[_BatchNorm], settings: dict[str, Any]) -> nn.Module:
-    """A layer of `kind` that shares the parameters, buffers, hooks and mode of `layer`."""
+    """Make a layer of `kind` that shares the parameters, buffers, hooks and mode of `layer`."""
     new = kind(1, device="meta")
     own = {"alpha", "correction", "process_group"}
     new.__dict__.update({key: value for key, value in layer.__dict__.items() if key not in own})

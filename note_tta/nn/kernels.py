@@ -1,9 +1,9 @@
 """IABN in the fastest way that the given tensors allow.
 
-The fused C kernel takes float32, bfloat16 and float16 tensors on the CPU that are contiguous or channels-last,
-with norm tensors in float32 or in the input's dtype. The plain formula takes everything else: other dtypes,
-devices and layouts, `torch.func` transforms, forward-mode differentiation, tracing, scripting and export, and
-installations without a C compiler.
+The fused C kernel handles float32, bfloat16 and float16 tensors on the CPU that are contiguous or channels-last, with
+norm tensors in float32 or in the input's dtype. The plain formula handles everything else: other dtypes, devices and
+layouts, `torch.func` transforms, forward-mode differentiation, tracing, scripting and export, and installations
+without a C compiler.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def iabn(
     alpha: float = 4.0,
     correction: int = 0,
 ) -> Tensor:
-    """`functional.iabn`, with the fused kernel if it takes the tensors.
+    """Compute `functional.iabn`, with the fused kernel if it can handle the tensors.
 
     Example:
         >>> x, mean, var = torch.randn(2, 3, 8, 8), torch.zeros(3), torch.ones(3)
@@ -74,7 +74,7 @@ def iabn_rows(
     alpha: float = 4.0,
     correction: int = 0,
 ) -> Tensor:
-    """`functional.iabn_rows`, with the fused kernel if it takes the tensors and no graph is needed.
+    """Compute `functional.iabn_rows`, with the fused kernel if it can handle the tensors and no graph is needed.
 
     Example:
         >>> x, mean, var = torch.randn(2, 3, 8, 8), torch.randn(2, 3), torch.rand(2, 3)
@@ -91,16 +91,16 @@ def iabn_rows(
 
 
 def _infer(x: Tensor, *inputs: Any) -> Tensor:
-    """The operator without a graph. If nobody observes operators, the dispatcher is skipped.
+    """Call the operator without a graph. If no mode observes operators, skip the dispatcher.
 
-    That saves about a third of the time of a small layer.
+    This saves about a third of the time of a small layer.
     """
     out: Tensor = (operators.infer if _unobserved() else torch.ops.note_tta.iabn_infer)(x, *inputs)
     return out
 
 
 def _learn(x: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
-    """The operator with a graph, likewise; the dispatcher takes half of the time of a small layer."""
+    """Call the operator with a graph, likewise; the dispatcher would take half of the time of a small layer."""
     apply: Any = operators.Direct.apply if _unobserved() else torch.ops.note_tta.iabn
     out: tuple[Tensor, ...] = apply(x, *inputs)
     return out
@@ -111,9 +111,9 @@ def _unobserved() -> bool:
 
 
 def _fits(x: Tensor, layer: tuple[Tensor | None, ...], numbers: int) -> bool:
-    """Whether the kernel takes these tensors in this context; the layer's tensors must hold `numbers` values.
+    """Whether the kernel can handle these tensors here; the layer's tensors must hold `numbers` values.
 
-    It is called for every layer, so it is short.
+    This is called for every layer, so it must be fast.
     """
     dtype = x.dtype
     if dtype not in TYPES or type(x) is not Tensor or not x.is_cpu:
@@ -161,7 +161,7 @@ def _compilable() -> bool:
     return kernel().active and not surroundings.inside_transform()
 
 
-# What `torch.compiler.assume_constant_result` does, without its import of the whole compiler.
+# This is what `torch.compiler.assume_constant_result` does, but without importing the whole compiler.
 _compilable._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -169,7 +169,7 @@ _compilable._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def _say_once() -> None:
     if not kernel().switched_off:
         warnings.warn(
-            f"the fast path of IABN is off and the plain formula runs instead: {kernel().reason}; "
+            f"IABN runs the plain formula, because its fast kernel is off: {kernel().reason}; "
             "`note-tta doctor` shows more",
             RuntimeWarning,
             stacklevel=5,

@@ -17,26 +17,26 @@ from . import surroundings
 
 SWITCH = "NOTE_TTA_KERNEL"
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-"""The input dtypes that the kernel takes, with their numbers in C."""
+"""The input dtypes that the kernel handles, with their numbers in C."""
 _ELEMENTS_PER_THREAD = 16384
 # `Request` in _iabn.c: 13 pointers; batch, channels, positions; eps, alpha; rows, training, correction,
-# threads, apart, type. One packed record costs a third of what ctypes takes for as many arguments.
+# threads, apart, type. Passing one packed record takes a third of the time of passing as many ctypes arguments.
 _INTERFACE = 3
 _REQUEST = struct.Struct("13P3q2f6i")
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The kernel of this process, or why there is none.
+    """The kernel of this process, or the reason why there is none.
 
     Attributes:
-        forward: The C function that answers, None where there is no kernel.
-        backward: The C function that differentiates.
-        reason: Why the kernel is active or not, for a person.
+        forward: The C function of the forward pass; None if there is no kernel.
+        backward: The C function of the backward pass.
+        reason: Why the kernel is active or not, in words.
         switched_off: Whether the environment asks for the plain formula.
-        path: Where the shared object is looked for.
-        isa: The instruction set chosen: `base`, `avx2` or `avx512`.
-        threads: Whose threads the kernel runs on, for a person.
+        path: The expected path of the shared object.
+        isa: The chosen instruction set: `base`, `avx2` or `avx512`.
+        threads: Which threads the kernel runs on, in words.
     """
 
     forward: Any
@@ -55,7 +55,7 @@ class Kernel:
 
 @functools.cache
 def kernel() -> Kernel:
-    """The kernel, loaded once per process; never raises.
+    """Return the kernel, which is loaded once per process. This never raises.
 
     Example:
         >>> kernel() is kernel()
@@ -98,7 +98,7 @@ def load(path: Path) -> Kernel:
 
 
 def _torch_threads() -> tuple[tuple[int | None, ...], str]:
-    """The addresses of the OpenMP runtime that torch itself runs on, so that both use one pool of threads."""
+    """Find the OpenMP runtime that torch runs on, so that both use one pool of threads."""
     names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
     for library in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
         path = Path(torch.__file__).parent / "lib" / library
@@ -110,7 +110,7 @@ def _torch_threads() -> tuple[tuple[int | None, ...], str]:
         except (OSError, AttributeError):
             continue
         return found, "torch's own (OpenMP)"
-    return (None, None, None), "one, for torch's OpenMP runtime was not found"
+    return (None, None, None), "one, because torch's OpenMP runtime was not found"
 
 
 def request(
@@ -127,7 +127,7 @@ def request(
     grad: Tensor | None = None,
     grad_affine: tuple[Tensor, Tensor] | None = None,
 ) -> bytes:
-    """A call of the kernel as C reads it. The caller keeps every tensor alive until the call returns."""
+    """Pack the arguments of a kernel call for C. The caller must keep every tensor alive until the call returns."""
     batch_size, channels, *_ = x.shape
     elements = x.numel()
     mean, var = layer

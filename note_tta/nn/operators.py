@@ -1,8 +1,8 @@
 """The fused kernel as PyTorch operators: CPU, fake tensors and autograd.
 
-`note_tta::iabn_infer` has no autograd and is cheap to call, for inference; `note_tta::iabn` is differentiable
-and takes the layer's or the batch's statistics; `note_tta::iabn_backward` is its gradient. `x` is float32,
-bfloat16 or float16, every other tensor float32. Inputs are checked by `kernels.iabn`, the only caller.
+`note_tta::iabn_infer` is for inference: it has no autograd and is cheap to call. `note_tta::iabn` is differentiable
+and uses the layer's or the batch's statistics; `note_tta::iabn_backward` is its gradient. `x` is float32, bfloat16 or
+float16, and every other tensor is float32. `kernels.iabn`, the only caller, checks the inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def rows(x: Tensor) -> bool:
 
 
 def _dense(x: Tensor) -> Tensor:
-    """`x` in a layout that the kernel reads; a compiler may have chosen another one."""
+    """Return `x` in a layout that the kernel can read; a compiler may have chosen another one."""
     return x if x.is_contiguous() or rows(x) else x.contiguous()
 
 
@@ -40,7 +40,7 @@ def infer(
     alpha: float,
     correction: int,
 ) -> Tensor:
-    """IABN with the layer's statistics, without a graph; statistics `[B, C]` are one layer per sample."""
+    """IABN with the layer's statistics, without a graph; with statistics `[B, C]`, each sample has its own layer."""
     source = _dense(x)
     out = torch.empty_like(source)
     kernel().forward(request(source, out, weight, bias, (mean, var), None, (eps, alpha, correction)))
@@ -60,8 +60,8 @@ def forward(
     """IABN with the layer's statistics, or with the batch's if they are None.
 
     Returns:
-        The answer; each instance's mean and sum of squared deviations `[B, C]`; the batch's mean and variance
-        `[C]`, empty where the layer's were used.
+        The output; the mean and the sum of squared deviations of each instance, `[B, C]`; the batch's mean and
+        variance `[C]`, which are empty if the layer's statistics were used.
     """
     source = _dense(x)
     out = torch.empty_like(source)
@@ -107,9 +107,9 @@ def backward(
     training: bool,
     wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `forward` with respect to `x` (empty if not `wanted`), weight and bias.
+    """Return the gradients of `forward` with respect to `x` (empty if not `wanted`), weight and bias.
 
-    In `training`, `mean` and `var` are the batch's, and the gradient through them is part of `x`'s.
+    In `training`, `mean` and `var` are those of the batch, and the gradient of `x` includes the gradient through them.
     """
     source = _dense(x)
     if grad.stride() != source.stride():
@@ -131,7 +131,7 @@ def backward(
         )
     )
     if failed:
-        raise MemoryError(f"no memory for the gradient of IABN on an input of shape {tuple(x.shape)}")
+        raise MemoryError(f"not enough memory for the gradient of IABN on an input of shape {tuple(x.shape)}")
     if wanted and source is not x:
         grad_x = torch.empty_like(x).copy_(grad_x)
     return grad_x, grad_weight, grad_bias
@@ -182,7 +182,7 @@ def _differentiable_gradients(
     alpha: float,
     correction: int,
 ) -> tuple[Tensor | None, ...]:
-    """The gradients with a graph (`create_graph=True`), by the plain formula."""
+    """Compute the gradients with a graph (`create_graph=True`), by the plain formula."""
     out = functional.iabn(
         x, mean, var, weight, bias, training=mean is None, eps=eps, alpha=alpha, correction=correction
     )
@@ -192,7 +192,7 @@ def _differentiable_gradients(
 
 
 class Direct(torch.autograd.Function):
-    """`note_tta::iabn` without the dispatcher, which takes as long as a small layer."""
+    """`note_tta::iabn` without the dispatcher, which alone takes as long as a small layer."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:

@@ -1,7 +1,7 @@
-"""The context of a call that is not in its arguments: transforms, tracing, compilers, observers.
+"""Whether a call runs inside a transform, a trace, a compiler or a mode that observes operators.
 
-The fused kernel works on memory without PyTorch's knowledge, so it must not run inside these. PyTorch reports some
-of them only through private names. If one of the names is missing, `MISSING` says so and the kernel stays off.
+The fused kernel accesses memory directly, which PyTorch does not see, so it must not run inside these. PyTorch reports
+some of them only through private names. If one of these names is missing, `MISSING` says so, and the kernel stays off.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ try:
     _modes = torch._C._len_torch_dispatch_stack
     _level = forward_ad._current_level
 except AttributeError as error:
-    MISSING = f"torch {torch.__version__} does not tell when it must not be used ({error})"
+    MISSING = f"torch {torch.__version__} does not report when the kernel must not be used ({error})"
 
 
 def transformed() -> bool:
@@ -30,11 +30,11 @@ def inside_transform() -> bool:
 
 
 def observed() -> bool:
-    """Whether a dispatch mode observes operators; it would miss a direct call of the kernel."""
+    """Whether a dispatch mode observes operators; it would not see a direct call of the kernel."""
     return _modes() > 0
 
 
 def exporting() -> bool:
-    """Whether `torch.export` is active: its result must run where this package is not installed."""
+    """Whether `torch.export` is active. Its result must also run where this package is not installed."""
     found = getattr(torch.compiler, "is_exporting", None)
     return found is not None and found()

@@ -1,4 +1,4 @@
-"""UnMix-TNS: BatchNorm with a mixture of components as statistics, each moved by the samples that resemble it."""
+"""UnMix-TNS: BatchNorm whose statistics are a mixture of components, each moved by the samples that resemble it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEMPERATURE = 0.07
 """How sharply a sample is assigned to the components that its means resemble."""
 
 SPREAD = 0.5
-"""The share of the source's variance that lies between the components at the start (α in the paper)."""
+"""The initial share of the source's variance that lies between the components (α in the paper)."""
 
 
 class UnMixTNS2d(nn.BatchNorm2d):
@@ -25,10 +25,10 @@ class UnMixTNS2d(nn.BatchNorm2d):
     mixed into the components that it resembles, and the sample is normalised with the statistics of this mixture.
     So its answer does not depend on its batch. In train mode, or with `moves` set, the components then move
     towards the samples of the batch; in eval mode they stay. `running_mean` and `running_var` are the source's
-    and only set the start of the components.
+    statistics and only set the initial components.
 
-    The authors' layer moves in every pass, also in eval mode, so a second pass moves it again; this is why there
-    is a switch here. As in their code, a sample's own term in the variance of the components,
+    The authors' layer moves in every pass, even in eval mode, so a second pass moves it again. Therefore this layer
+    has a switch, `moves`. As in their code, a sample's own term in the variance of the components,
     (1 − q)·q·(mean − M)², is left out, and each sample is normalised by itself.
 
     Args:
@@ -36,10 +36,10 @@ class UnMixTNS2d(nn.BatchNorm2d):
         components: The number of components (G in the paper).
         batch_size: The batch size at which components move by the full momentum; smaller batches move them less.
         eps: Added to variances.
-        momentum: How far a component moves.
+        momentum: How far a component moves per batch.
         affine: Learn a scale and a shift per channel.
-        device: Where the parameters live.
-        dtype: The parameters' dtype.
+        device: The device of the parameters.
+        dtype: The dtype of the parameters.
 
     Example:
         >>> layer = UnMixTNS2d(3, components=4)
@@ -68,7 +68,7 @@ class UnMixTNS2d(nn.BatchNorm2d):
         self.register_buffer("component_var", torch.ones(components, num_features, device=device))
 
     def spread(self, generator: torch.Generator | None = None) -> None:
-        """Place the components around the source's statistics: the mixture's expected variance is the source's."""
+        """Place the components around the source's mean, so that the mixture has the source's expected variance."""
         assert self.running_mean is not None and self.running_var is not None
         mean, var = self.running_mean.float(), self.running_var.float()
         share = SPREAD if self.components > 1 else 0.0
@@ -104,12 +104,12 @@ class UnMixTNS2d(nn.BatchNorm2d):
             component.add_((share * pull / len(sample)).to(component.dtype))
 
     def extra_repr(self) -> str:
-        """The settings that matter here."""
+        """Return the settings of this layer."""
         return f"{self.num_features}, components={self.components}, eps={self.eps}, momentum={self.momentum}"
 
 
 def assignments(sample_mean: Tensor, component_mean: Tensor) -> Tensor:
-    """How much each sample `[B, C]` belongs to each component `[G, C]`, by the angle between their means: `[B, G]`."""
+    """How much each sample `[B, C]` belongs to each component `[G, C]`, by the angle of their means, as `[B, G]`."""
     likeness = F.cosine_similarity(sample_mean[:, None], component_mean[None], dim=2)
     return (likeness / TEMPERATURE).softmax(dim=1)
 
@@ -117,7 +117,7 @@ def assignments(sample_mean: Tensor, component_mean: Tensor) -> Tensor:
 def mixture(
     sample_mean: Tensor, sample_var: Tensor, means: Tensor, variances: Tensor, assigned: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance `[B, C]` of the mixture of components, each sample's own mixed into them as it is assigned."""
+    """Return mean and variance `[B, C]` of the mixture, after each sample is mixed into its assigned components."""
     weight = assigned[..., None]
     mixed_means = torch.lerp(means[None], sample_mean[:, None], weight)
     mixed_variances = torch.lerp(variances[None], sample_var[:, None], weight)
@@ -132,19 +132,19 @@ def convert_unmix_tns(
     batch_size: int = 64,
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    """Replace every BatchNorm2d in `model` by an UnMix-TNS that holds the same parameters and source statistics.
+    """Replace every BatchNorm2d in `model` by an UnMix-TNS with the same parameters and source statistics.
 
-    Works in place, as `convert_iabn` does. BatchNorm1d and BatchNorm3d stay as they are.
+    It works in place, as `convert_iabn` does. BatchNorm1d and BatchNorm3d layers are not changed.
 
     Args:
         model: A model with BatchNorm2d layers that keep running statistics.
         components: See `UnMixTNS2d`. The paper has 16, and 128 for streams of mixed domains.
         batch_size: See `UnMixTNS2d`. The paper has 64, and 16 on ImageNet.
-        generator: Source of randomness for the components' start; None is a new generator with torch's
-            default seed.
+        generator: Source of randomness for the initial components; None means a new generator with torch's default
+            seed.
 
     Returns:
-        `model`, or the layer that takes its place.
+        `model`, or the layer that replaces it.
 
     Raises:
         ValueError: There is no BatchNorm2d layer, or one cannot be replaced.
@@ -165,8 +165,8 @@ def convert_unmix_tns(
             replaced[layer] = _converted(layer, components, batch_size, generator)
     if not replaced:
         raise ValueError(
-            f"{type(model).__name__} has no BatchNorm2d layer, which is what UnMix-TNS replaces: "
-            "use NOTE, SAR or RoTTA, which take other norm layers"
+            f"UnMix-TNS replaces BatchNorm2d layers, but {type(model).__name__} has none: "
+            "use NOTE, SAR or RoTTA, which adapt other norm layers"
         )
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
@@ -178,7 +178,7 @@ def convert_unmix_tns(
 def _refuse_unsuitable(name: str, layer: nn.BatchNorm2d) -> None:
     if layer.running_mean is None:
         raise ValueError(
-            f"layer {name!r} keeps no running statistics (track_running_stats=False) to start from"
+            f"layer {name!r} has no running statistics to start from (track_running_stats=False)"
         )
     if type(layer).forward not in (*PLAIN_FORWARDS, UnMixTNS2d.forward):
         raise ValueError(
@@ -190,7 +190,7 @@ def _refuse_unsuitable(name: str, layer: nn.BatchNorm2d) -> None:
 def _converted(
     layer: nn.BatchNorm2d, components: int, batch_size: int, generator: torch.Generator
 ) -> nn.Module:
-    """An UnMix-TNS that shares the layer's very parameters, running statistics, hooks and mode."""
+    """Make an UnMix-TNS layer that shares the layer's parameters, running statistics, hooks and mode."""
     assert layer.running_mean is not None
     new = UnMixTNS2d(1, device="meta")
     new.__dict__.update({key: v for key, v in vars(layer).items() if key not in ("alpha", "correction")})

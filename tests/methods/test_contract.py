@@ -266,10 +266,10 @@ BROKEN = {
     UsesGlobalRandomness: "global generator was used",
     ForgetsToReset: "answers after reset are not those at the start",
     SharesWithItsForks: "a pickled or copied method answers differently",
-    CountsPositions: "depend on the row's position",
+    CountsPositions: "depend on the position in the batch",
     LetsBadSamplesIn: "changed their neighbours' answers",
     DependsOnTheBatch: "answers differ for batches of",
-    TakesAnyState: "was taken",
+    TakesAnyState: "was accepted",
     LosesASetting: "strength is not kept as an attribute",
 }
 
@@ -416,13 +416,13 @@ def test_a_foreign_state_is_refused_and_changes_nothing(name):
     before = method.state_dict()
     other = make("onda" if name != "onda" else "source").state_dict()
     for state, message in [
-        (other, "the state is of"),
+        (other, "the state belongs to"),
         ({}, "expected a dict"),
-        (before | {"parts": {"stranger": {}}}, "parts does not fit"),
-        (before | {"counters": {}}, "counters does not fit"),
-        (before | {"model": {"stranger": torch.zeros(1)}}, "model does not fit"),
+        (before | {"parts": {"stranger": {}}}, "'parts' does not fit"),
+        (before | {"counters": {}}, "'counters' does not fit"),
+        (before | {"model": {"stranger": torch.zeros(1)}}, "'model' does not fit"),
         (make(name, seed=1).state_dict(), "the state belongs to another model"),
-        (before | {"version": 99}, "the state has format version 99, this library reads up to"),
+        (before | {"version": 99}, "the state has format version 99, but this library reads up to"),
         ({"method": "NOTE", "progress": 3, "model": {}}, "was saved by version 0.1"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -186,11 +186,11 @@ class TestSource:
     @pytest.mark.parametrize(
         ("source", "error", "message"),
         [
-            (None, ValueError, "EATA needs source=, batches of source samples: ETA does without"),
+            (None, ValueError, "EATA needs batches of source samples: give source=…, or use ETA"),
             ([], ValueError, "source gave no batches"),
             ([torch.full((2, 3, 8, 8), math.nan)], ValueError, "a batch with NaN or Inf"),
             ([torch.zeros(2, 3, 8, 8, dtype=torch.uint8)], TypeError, "batches of floating-point samples"),
-            ([torch.zeros(2, 5, 8, 8)], ValueError, "does not take samples of shape"),
+            ([torch.zeros(2, 5, 8, 8)], ValueError, "does not accept samples of shape"),
             ("nowhere.safetensors", FileNotFoundError, "make it with method.source.save"),
         ],
     )
@@ -204,7 +204,7 @@ class TestSource:
         own.save(path)
         with pytest.raises(ValueError, match="statistics of another model, with the fingerprint"):
             tta.EATA(network(seed=3), path)
-        with pytest.raises(ValueError, match="of the kind 'features', 'fisher' is needed"):
+        with pytest.raises(ValueError, match="of the kind 'features', but 'fisher' is needed"):
             tta.EATA(network(), SourceStatistics("features", own.fingerprint, own.tensors))
         with pytest.raises(ValueError, match="not finite"):
             bad = {name: t * math.nan for name, t in own.tensors.items()}

@@ -222,7 +222,7 @@ def test_nan_in_a_row_is_warned_of_once():
 
 def test_a_model_without_iabn_is_said_to_be_the_ablation_once():
     with pytest.warns(
-        RuntimeWarning, match="PBRS-only ablation: tta.NOTE\\(tta.convert_iabn\\(model\\)\\) is NOTE"
+        RuntimeWarning, match="PBRS-only ablation: for NOTE, use tta.NOTE\\(tta.convert_iabn\\(model\\)\\)"
     ):
         method = tta.NOTE(network("bn"))
     with warnings.catch_warnings():
@@ -287,7 +287,7 @@ def test_models_it_cannot_adapt_are_refused():
         ValueError, match="has no norm layer with affine parameters to adapt: use Source, LAME"
     ):
         tta.NOTE(nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="layer '1' keeps no running statistics"):
+    with pytest.raises(ValueError, match="layer '1' has no running statistics"):
         tta.NOTE(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False)))
 
 

@@ -159,7 +159,7 @@ class TestSource:
 
     def test_without_source_it_names_a_method_that_needs_none(self):
         with pytest.raises(
-            ValueError, match="PeTTA needs source=, batches of source samples: RoTTA does without"
+            ValueError, match="PeTTA needs batches of source samples: give source=…, or use RoTTA"
         ):
             tta.PeTTA(network())
 
@@ -219,6 +219,6 @@ def test_settings_that_make_no_sense_are_refused(keywords, message):
 
 def test_a_model_without_a_linear_classifier_must_name_one():
     model = nn.Sequential(nn.Conv2d(3, 5, 8), nn.BatchNorm2d(5), nn.Flatten())
-    with pytest.raises(ValueError, match=r"has no nn\.Linear: name the module after the features"):
+    with pytest.raises(ValueError, match=r"has no nn\.Linear: give the name of its classifier module"):
         make("petta", model=model)
     assert make("petta", model=model.eval(), classifier="2")(images(3)).shape == (3, 5)

@@ -107,10 +107,10 @@ def test_learns_on_models_without_batch_norm(kind):
 
 def test_what_is_not_images_is_refused():
     series = nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(24, 5))
-    with pytest.raises(ValueError, match="ROID uses random views of images, and a model with Conv1d"):
+    with pytest.raises(ValueError, match="ROID uses random views of images, but a model with Conv1d"):
         tta.ROID(series)
     flat = tta.ROID(nn.Sequential(nn.Flatten(), nn.Linear(24, 5), nn.BatchNorm1d(5)))
-    with pytest.raises(ValueError, match="use NOTE or SoTTA, which take any input"):
+    with pytest.raises(ValueError, match="use NOTE or SoTTA, which accept any input"):
         flat(torch.rand(2, 24))
 
 

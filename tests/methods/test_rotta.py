@@ -189,7 +189,7 @@ def test_learns_on_models_without_batch_norm(kind):
 class TestRefusals:
     def test_time_series_are_refused_at_construction_and_images_are_asked_for_at_a_call(self):
         series = nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(24, 5))
-        with pytest.raises(ValueError, match="a model with Conv1d takes no images: use NOTE or SoTTA"):
+        with pytest.raises(ValueError, match="a model with Conv1d is not for images: use NOTE or SoTTA"):
             tta.RoTTA(series)
         flat = tta.RoTTA(nn.Sequential(nn.Flatten(), nn.Linear(24, 5), nn.BatchNorm1d(5)))
         with pytest.raises(ValueError, match=r"random views of images \[B, C, H, W\], got \(2, 24\)"):
@@ -202,7 +202,9 @@ class TestRefusals:
             tta.RoTTA(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)))
 
     def test_a_memory_without_ages_is_refused(self):
-        with pytest.raises(TypeError, match="memory must be a CSTU, which knows its samples' ages, got PBRS"):
+        with pytest.raises(
+            TypeError, match="memory must be a CSTU, which keeps the age of each sample, got PBRS"
+        ):
             tta.RoTTA(network(), tta.PBRS(64))
 
     @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_the_last_layers_keep_their_parameters_but_not_their_statistics():
     assert torch.equal(method.model.layer4[1].weight, model.layer4[1].weight)
     assert not torch.equal(method.model.layer4[1].running_mean, model.layer4[1].running_mean)
     assert not torch.equal(method.model.layer1[1].weight, model.layer1[1].weight)
-    with pytest.raises(ValueError, match="skip leaves none of the 2 norm layers to adapt"):
+    with pytest.raises(ValueError, match="skip matches all 2 norm layers"):
         tta.SoTTA(model, skip=lambda name: True)
 
 

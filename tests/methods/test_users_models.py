@@ -174,7 +174,7 @@ def test_a_model_that_changed_under_a_live_method_is_an_error_at_the_next_call(n
         method(images(4))
         return
     with pytest.raises(
-        ValueError, match=r"was (changed|moved or cast) after the method was made: make the method anew"
+        ValueError, match=r"was (changed|moved or cast) after the method was made: make a new method"
     ):
         method(images(4))
 
@@ -192,8 +192,8 @@ def test_what_the_caller_does_to_norm_layers_does_not_reach_the_method():
 def test_a_state_of_other_norm_layers_is_refused():
     saved = tta.NOTE(tta.convert_iabn(network())).state_dict()
     for other, told in (
-        (network(), "here it is BatchNorm2d"),
-        (tta.convert_iabn(network(), alpha=2), r"here it is IABN2d\(alpha=2"),
+        (network(), "but here it is BatchNorm2d"),
+        (tta.convert_iabn(network(), alpha=2), r"but here it is IABN2d\(alpha=2"),
     ):
         with pytest.raises(ValueError, match=rf"1 is IABN2d\(alpha=4, correction=0\), {told}"):
             tta.NOTE(other).load_state_dict(saved)
@@ -216,7 +216,7 @@ def test_a_models_own_complaint_about_a_shape_is_a_value_error():
             torch._assert(x.shape[-1] == 8, "Wrong size")
             return super().forward(x)
 
-    with pytest.raises(ValueError, match=r"does not take samples of shape \(3, 9, 9\): Wrong size"):
+    with pytest.raises(ValueError, match=r"does not accept samples of shape \(3, 9, 9\): Wrong size"):
         tta.Source(Strict(*network()))(torch.rand(2, 3, 9, 9))
 
 
@@ -306,7 +306,9 @@ def test_a_model_that_refers_to_its_own_layers_is_copied_whole():
 @pytest.mark.parametrize("wrap", [nn.DataParallel, torch.jit.script], ids=["DataParallel", "script"])
 def test_models_that_cannot_be_shared_are_refused_by_name(wrap):
     model = wrap(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
-    with pytest.raises(TypeError, match=r"give the method (model\.module|the model it was made from)"):
+    with pytest.raises(
+        TypeError, match=r"give the method (model\.module|the model that it was scripted from)"
+    ):
         tta.TENT(model)
 
 
@@ -369,7 +371,7 @@ def test_an_output_that_is_not_there_says_what_is():
         match=r"^output='scores' is not in what the model returned, the keys \['features', 'logits'\]",
     ):
         tta.Source(Detecting(True), output="scores")(images(2))
-    with pytest.raises(ValueError, match=r"gave dict; output=… names where in it the logits are"):
+    with pytest.raises(ValueError, match=r"gave dict; say with output=… where the logits are"):
         tta.Source(Detecting(True))(images(2))
 
 

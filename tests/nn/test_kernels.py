@@ -470,9 +470,7 @@ def test_a_missing_kernel_is_said_once(monkeypatch, tmp_path):
     monkeypatch.setattr(kernels, "kernel", lambda: missing)
     kernels._say_once.cache_clear()
     tensors = case((2, 4, 3, 3))
-    with pytest.warns(
-        RuntimeWarning, match=r"fast path of IABN is off.*_iabn\.so does not exist.*note-tta doctor"
-    ):
+    with pytest.warns(RuntimeWarning, match=r"fast kernel is off.*_iabn\.so does not exist.*note-tta doctor"):
         out = kernels.iabn(*tensors)
     assert torch.equal(out, functional.iabn(*tensors))
     with warnings.catch_warnings():

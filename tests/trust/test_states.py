@@ -63,7 +63,7 @@ def test_errors_name_the_file(saved, tmp_path):
     path, method = saved
     with pytest.raises(FileNotFoundError, match=r"no such file: .*absent\.pt"):
         tta.load_state(tmp_path / "absent.pt", method)
-    with pytest.raises(ValueError, match=r"state\.pt: the state is of NOTE, this method is Source"):
+    with pytest.raises(ValueError, match=r"state\.pt: the state belongs to NOTE, but this method is Source"):
         tta.load_state(path, tta.Source(method.model))
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ValueError, match=r"state\.pt cannot be read as the state of a method"):
@@ -109,21 +109,21 @@ CRAFTED = {
     "samples that claim a terabyte": (
         (*MEMORY, "inputs"),
         torch.zeros(1).expand(8, 10**6, 10**5),
-        "with fewer values than that",
+        "that stores fewer values",
     ),
     "counts too small": ((*MEMORY, "seen"), {}, "seen fewer samples of a class than it holds"),
     "counts no numbers": ((*MEMORY, "seen"), dict.fromkeys(range(9), "x"), "seen fewer samples"),
     "randomness of another kind": ((*MEMORY, "generator"), torch.zeros(3), "not a state of NOTE"),
     "moments of another shape": ((*FIRST, "exp_avg"), torch.zeros(7), "does not fit the parameter"),
-    "moments missing": (FIRST, {"step": torch.tensor(1.0)}, "does not remember step, exp_avg, exp_avg_sq"),
+    "moments missing": (FIRST, {"step": torch.tensor(1.0)}, "lacks step, exp_avg, exp_avg_sq"),
     "moments of a parameter that is not there": (
         ("parts", "optimizer", "moments", 99),
         {"step": torch.tensor(1.0)},
-        "remembers other parameters",
+        "belongs to other parameters",
     ),
     "a rate that is no number": (("settings", "lr"), "fast", "not a state of NOTE"),
     "an interval of none": (("settings", "interval"), 0, "interval must be at least 1, got 0"),
-    "a setting that is unknown": (("settings", "speed"), 3, "settings that are unknown here: speed"),
+    "a setting that is unknown": (("settings", "speed"), 3, "settings that this method does not have: speed"),
     "settings that are no dict": (("settings",), [3], "its settings are not plain values"),
 }
 
