@@ -1,4 +1,4 @@
-"""The contract that every method keeps, as a function that you can run on your own method."""
+"""The contract of all methods, as a function that you can run on your own method."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_method(method: Callable[..., Method], model: nn.Module | None = None, 
 
     Args:
         method: The class, or any callable that makes a method from a model.
-        model: A model for `[B, 3, 8, 8]` images to check it on; None is a small network with IABN.
+        model: A model for `[B, 3, 8, 8]` images to run the checks on; None means a small network with IABN.
         **settings: Keywords of the method.
 
     Raises:
@@ -55,7 +55,7 @@ def check_method(method: Callable[..., Method], model: nn.Module | None = None, 
 
 
 def example_network(seed: int = 0) -> nn.Module:
-    """A small classifier of 3x8x8 images with IABN and dropout, with running statistics from data."""
+    """Make a small classifier of 3x8x8 images with IABN and dropout, with running statistics from data."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -71,7 +71,7 @@ def example_network(seed: int = 0) -> nn.Module:
 
 
 def example_images(count: int, seed: int = 1) -> Tensor:
-    """Images that drift: each has its own gain and offset."""
+    """Make images that drift: each has its own gain and offset."""
     g = torch.Generator().manual_seed(seed)
     x = torch.rand(count, *SHAPE, generator=g)
     gain = torch.rand(count, 1, 1, 1, generator=g) + 0.5
@@ -79,7 +79,7 @@ def example_images(count: int, seed: int = 1) -> Tensor:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two nested states are the same to the last bit."""
+    """Whether two nested states are equal, bit by bit."""
     if isinstance(a, Tensor):
         return isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b)
     if isinstance(a, dict):
@@ -90,7 +90,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def look(model: nn.Module) -> dict[str, Any]:
-    """Everything in a model that a method must not change."""
+    """Return everything in a model that a method must not change."""
     return {
         "tensors": {name: tensor.detach().clone() for name, tensor in model.state_dict().items()},
         "modes": [module.training for module in model.modules()],
@@ -104,7 +104,7 @@ def look(model: nn.Module) -> dict[str, Any]:
 
 
 def answers_every_sample(make: Make, model: nn.Module) -> None:
-    """Any batch size is answered with finite logits without a graph, and counted."""
+    """A batch of any size is counted, and answered with finite logits that carry no graph."""
     for size in (1, 2, 64, 130):
         method, x = make(), example_images(size)
         logits = method(x)
@@ -113,14 +113,16 @@ def answers_every_sample(make: Make, model: nn.Module) -> None:
         _require(bool(torch.isfinite(logits).all()), f"{size} finite samples got answers that are not finite")
         _require(not logits.requires_grad, "answers carry a graph")
         _require(torch.equal(x, example_images(size)), "the samples that were given were changed")
-        _require(set(counted) == set(COUNTERS), f"counters are {sorted(counted)}")
+        _require(
+            set(counted) == set(COUNTERS), f"the counters must be {sorted(COUNTERS)}, got {sorted(counted)}"
+        )
         _require(counted["samples"] == size, f"{size} samples were counted as {counted['samples']}")
 
 
 def answers_before_it_learns(make: Make, model: nn.Module) -> None:
-    """The first answers are those of a twin that cannot learn: it is paused, or its `learn` does nothing.
+    """The first answers equal those of a copy that cannot learn: it is paused, or its `learn` does nothing.
 
-    They are as many as the method says to answer before its state changes, so that the last one makes it learn.
+    The number of these answers is the method's `room()`, so that the method learns after the last one.
     """
     count = min(make().room(), 64)
     x = example_images(count)
@@ -164,7 +166,7 @@ def keeps_eval_mode_and_global_randomness(make: Make, model: nn.Module) -> None:
     for part in example_images(130).split(65):
         method(part)
     _require(torch.equal(torch.get_rng_state(), state), "torch's global generator was used: take your own")
-    _require(method.model is method.model, "method.model is another object at each look")
+    _require(method.model is method.model, "method.model is a new object at every access")
     _require(not any(m.training for m in method.model.modules()), "method.model was left in train mode")
 
 
@@ -183,7 +185,7 @@ def shares_one_model(make: Make, model: nn.Module) -> None:
 
 
 def resets_to_the_exact_start(make: Make, model: nn.Module) -> None:
-    """`reset` restores state and answers to the last bit."""
+    """`reset` restores state and answers exactly."""
     method = make()
     start = method.state_dict()
     first = [method(part).clone() for part in example_images(200).split(50)]
@@ -194,7 +196,7 @@ def resets_to_the_exact_start(make: Make, model: nn.Module) -> None:
 
 
 def resumes_exactly(make: Make, model: nn.Module) -> None:
-    """A method that loads a saved state answers like the one that saved it, whatever it had learned before."""
+    """A method that loads a saved state answers like the one that saved it, even if it had learned something else."""
     x = example_images(200)
     for cut in (1, 37, 64, 130):
         method = make()
@@ -245,7 +247,7 @@ def refuses_foreign_states(make: Make, model: nn.Module) -> None:
         foreign = {**before, **difference}
         if "inner" in foreign and "fingerprint" in difference:
             foreign["inner"] = {**before["inner"], **difference}
-        _require_refusal(partial(method.load_state_dict, foreign), f"a state with {difference} was taken")
+        _require_refusal(partial(method.load_state_dict, foreign), f"a state with {difference} was accepted")
         _require(equal(method.state_dict(), before), "a refused state changed the method")
 
 
@@ -270,22 +272,22 @@ def turns_bad_samples_away(make: Make, model: nn.Module) -> None:
 
 
 def refuses_wrong_shapes(make: Make, model: nn.Module) -> None:
-    """A shape that the model does not take is a `ValueError` before anything changes."""
+    """A shape that the model does not accept raises `ValueError` before anything changes."""
     method = make()
     method(example_images(20))
     before = method.state_dict()
     for shape in ((4, 5, 8, 8), (4, 3, 8), (3, 8), (4, 3, 8, 8, 8)):
         x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
-        _require_refusal(partial(method, x), f"samples of shape {shape} were taken")
+        _require_refusal(partial(method, x), f"samples of shape {shape} were accepted")
         _require(equal(method.state_dict(), before), f"samples of shape {shape} changed the method")
-    _require(len(method(torch.zeros(0, *SHAPE))) == 0, "an empty batch was not answered by no rows")
+    _require(len(method(torch.zeros(0, *SHAPE))) == 0, "an empty batch must be answered with zero rows")
     _require(equal(method.state_dict(), before), "an empty batch changed the method")
 
 
 def answers_whatever_the_position(make: Make, model: nn.Module) -> None:
-    """A sample's answer does not depend on its row in the batch.
+    """A sample's answer does not depend on its position in the batch.
 
-    A batch-free method may use the order of samples, and so may one that says so in `uses_order`.
+    The order may matter to a batch-free method, and to one that says so with `uses_order`.
     """
     if make().batch_free or make().uses_order:
         return
@@ -294,7 +296,7 @@ def answers_whatever_the_position(make: Make, model: nn.Module) -> None:
     straight, turned = make()(x), make()(x[order])
     slack = 0.1 * float(straight.std()) + 1e-6
     far = float((turned - straight[order]).abs().max())
-    _require(far <= slack, f"answers depend on the row's position: they differ by {far:.3g}")
+    _require(far <= slack, f"answers depend on the position in the batch: they differ by {far:.3g}")
 
 
 def is_batch_free_where_it_says_so(make: Make, model: nn.Module) -> None:
@@ -316,7 +318,7 @@ def is_batch_free_where_it_says_so(make: Make, model: nn.Module) -> None:
 
 
 def notices_a_changed_backbone(make: Make, model: nn.Module) -> None:
-    """A frozen tensor that somebody changed is an error at the next call."""
+    """If a frozen tensor was changed, the next call raises an error."""
     method = make()
     method(example_images(4))
     frozen = {id(t) for t in model.parameters()} & {id(t) for t in method.backbone.module.parameters()}
@@ -325,11 +327,11 @@ def notices_a_changed_backbone(make: Make, model: nn.Module) -> None:
             with torch.no_grad():
                 parameter.add_(0.0)
             call = partial(method, example_images(4))
-            return _require_refusal(call, "a frozen tensor was changed, and the method went on")
+            return _require_refusal(call, "a frozen tensor was changed, and the method did not notice")
 
 
 def keeps_its_settings(make: Make, model: nn.Module) -> None:
-    """Each keyword of the constructor is an attribute of the same name; settings are saved from these."""
+    """Each keyword of the constructor is an attribute of the same name, from which settings are saved."""
     method = make().inner
     missing = [name for name in keywords(type(method)) if not hasattr(method, name)]
     _require(not missing, f"{', '.join(missing)} is not kept as an attribute of the same name")
@@ -357,7 +359,7 @@ CHECKS: tuple[Callable[[Make, nn.Module], None], ...] = (
 
 
 def _modes() -> tuple[object, ...]:
-    """What torch is set to: gradients, the default dtype, the number of threads."""
+    """Return torch's global settings: gradient mode, default dtype, number of threads."""
     return torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
 
 
@@ -380,11 +382,11 @@ def _require_plain(value: Any) -> None:
             _require_plain(item)
     else:
         plain = value is None or isinstance(value, Tensor | str | int | float | bool)
-        _require(plain, f"the state holds a {type(value).__name__}: tensors and plain values only")
+        _require(plain, f"a state must hold only tensors and plain values, got {type(value).__name__}")
 
 
 def _random_apart(before: Any, after: Any) -> bool:
-    """Whether the states of two parts are equal, except for generators, which answers may use too."""
+    """Whether the states of two parts are equal, except for generators, which answers may also use."""
     if isinstance(before, dict) and isinstance(after, dict):
         if set(before) == {"state"}:
             return True
@@ -393,7 +395,7 @@ def _random_apart(before: Any, after: Any) -> bool:
 
 
 def _with_source(method: Callable[..., Method], settings: dict[str, Any]) -> dict[str, Any]:
-    """Source samples for a class that needs them and was given none."""
+    """Add source samples to the settings if the class needs them and none were given."""
     if getattr(method, "needs_source", False) and "source" not in settings:
         return {**settings, "source": [example_images(64, seed=seed) for seed in (20, 21)]}
     return settings

@@ -21,7 +21,7 @@ _BAR = "{task.description}, error {task.fields[error]:.1f} %"
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a method on a stream. Each sample is scored once, by the answer before learning from it.
+    """The result of a method on a stream. Each sample is scored once, by its answer before the method learns from it.
 
     A sample that was answered with NaN has the prediction -1 and counts as an error.
 
@@ -132,13 +132,17 @@ def evaluate(
 
 def _pair(batch: object) -> tuple[Tensor, Tensor]:
     if not isinstance(batch, tuple | list) or len(batch) != 2:
-        what = f"{len(batch)} things" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
+        what = (
+            f"a {type(batch).__name__} of {len(batch)}"
+            if isinstance(batch, tuple | list)
+            else f"a {type(batch).__name__}"
+        )
         raise ValueError(
-            f"the stream must give batches (x, y), it gave {what}: a single batch is the stream [(x, y)]"
+            f"the stream must yield batches (x, y), got {what}: for a single batch, give [(x, y)]"
         )
     return batch[0], batch[1]
 
 
 def _predictions(logits: Tensor) -> Tensor:
-    """The class of each row, -1 if it holds NaN; this waits for the device."""
+    """Return the class of each row, -1 if it holds NaN; this waits for the device."""
     return torch.where(logits.isnan().any(dim=1), -1, logits.argmax(dim=1)).cpu()

@@ -1,4 +1,4 @@
-"""What works for a model, by its norm layers. The guide in the docs and `note-tta doctor --model` read it here."""
+"""What works for a model, by its norm layers. The guide in the docs and `note-tta doctor --model` use this module."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Family:
     Attributes:
         title: What they have in common.
         examples: Some of them.
-        convert: What to do first.
+        convert: How to prepare the model.
         works: Which methods work.
         expect: What to expect.
     """
@@ -38,9 +38,9 @@ FAMILIES = {
     "converted": Family(
         "IABN",
         "any of the BatchNorm families after `convert_iabn`",
-        "Nothing: it is converted. If it was not trained with IABN, fine-tune it for one to three epochs.",
+        "Nothing: it is already converted. If it was not trained with IABN, fine-tune it for one to three epochs.",
         "All methods; use NOTE for correlated streams and NOTE* for shuffled ones.",
-        "As in the paper's tables, if it was trained or fine-tuned with IABN.",
+        "Results as in the paper's tables, if it was trained or fine-tuned with IABN.",
     ),
     "batch": Family(
         "BatchNorm over maps",
@@ -57,24 +57,24 @@ FAMILIES = {
         "sensor CNNs, TCN, InceptionTime, ResNet-1D",
         "`tta.convert_iabn(model)`, then fine-tune. Scale each channel by the statistics of the training data, not of "
         "the window.",
-        "All but the methods for images (RoTTA, ROID, PeTTA).",
-        "Real recordings are correlated: methods on test-batch statistics are mostly worse than Source. NOTE is near "
-        "Source if the drift is small; most of the gain comes from the temporal filter.",
+        "All except the methods for images (RoTTA, ROID, PeTTA).",
+        "Real recordings are correlated, so methods that use the statistics of the test batch are mostly worse than "
+        "Source. NOTE is close to Source if the drift is small; most of the gain comes from the temporal filter.",
     ),
     "table": Family(
         "BatchNorm over features",
         "MLPs for tables, embeddings with a BatchNorm head",
-        "Nothing: with one value per sample and channel IABN is plain BatchNorm.",
+        "Nothing: with one value per sample and channel, IABN is plain BatchNorm.",
         "NOTE (with PBRS alone), ONDA, TENT, LAME, the temporal filter; not the methods for images.",
-        "Running statistics follow a shift of the features. Each column is judged by its own range, so a column with "
-        "values in the millions does not hide errors in the others.",
+        "Running statistics follow a shift of the features. Outliers are judged per column, by its own range, so a "
+        "column with values in the millions does not hide errors in the others.",
     ),
     "mixed": Family(
         "BatchNorm beside other norm layers",
         "MobileViT, CoAtNet, LeViT with a LayerNorm head",
         "`tta.convert_iabn(model)` converts the BatchNorm layers; the affine parameters of the others learn too.",
-        "As for BatchNorm over maps; SAR and ETA if most layers are of the other kind.",
-        "Something between the two families.",
+        "As for BatchNorm over maps; SAR and ETA if most layers are not BatchNorm.",
+        "Gains between those of the two families.",
     ),
     "sample": Family(
         "LayerNorm, RMSNorm, GroupNorm",
@@ -90,7 +90,7 @@ FAMILIES = {
         "style-transfer backbones, IBN-Net",
         "Nothing: InstanceNorm is IABN at alpha = 0.",
         "NOTE and TENT on its affine parameters, if it has any; LAME, the temporal filter.",
-        "The layers remove most drift of level and contrast, and with it differences in level between classes.",
+        "The layers remove most drift of level and contrast, and also differences in level between classes.",
     ),
     "frozen": Family(
         "Frozen BatchNorm",
@@ -98,7 +98,7 @@ FAMILIES = {
         "Replace them by `nn.BatchNorm2d` layers with the same four tensors, then use `tta.convert_iabn`. Adapt the "
         "classifier of crops, or give `output=` a function that takes per-image logits `[B, K]` from the detector's "
         "output.",
-        "As it is: Source, LAME, CoTTA and the temporal filter. After the replacement: as BatchNorm over maps.",
+        "Unchanged: Source, LAME, CoTTA and the temporal filter. After the replacement: as BatchNorm over maps.",
         "A detector's list of boxes cannot be adapted as a whole: methods need one row of logits per sample.",
     ),
     "none": Family(
@@ -106,7 +106,7 @@ FAMILIES = {
         "VGG and AlexNet without BatchNorm, linear models, NFNets",
         "Nothing to convert.",
         "Source, LAME, CoTTA and the temporal filter.",
-        "The gain of the filter on correlated streams; the model itself does not change.",
+        "Gains from the filter on correlated streams; the model itself does not change.",
     ),
 }
 """Every family by its name in `Examination.family`."""
@@ -114,16 +114,16 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Examination:
-    """What `examine` found out about a model, without running it.
+    """The findings of `examine` about a model. The model is not run.
 
     Attributes:
         family: A key of `FAMILIES`.
         layers: The number of norm layers of each class.
         parameters: The number of parameters.
         adapting: The number of affine parameters of norm layers.
-        takes: The methods that take the model.
-        with_source: The methods that also need samples of the source.
-        refuses: The other methods, each with the reason.
+        takes: The methods that accept the model.
+        with_source: The methods that also need source samples.
+        refuses: The other methods, each with the reason for the refusal.
     """
 
     family: str
@@ -169,7 +169,7 @@ def examine(model: nn.Module) -> Examination:
 
 
 def _family(model: nn.Module, layers: list[nn.Module]) -> str:
-    """The family of a model, from its norm layers and, for BatchNorm1d, from whether it has convolutions."""
+    """Return the family of a model, by its norm layers and, for BatchNorm1d, by whether it has convolutions."""
     if any(isinstance(layer, IABN1d | IABN2d | IABN3d) for layer in layers):
         return "converted"
     batch = [layer for layer in layers if isinstance(layer, _PLAIN)]

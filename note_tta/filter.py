@@ -1,4 +1,4 @@
-"""The temporal filter: it corrects answers by those before, if the order of the stream says something about them."""
+"""The temporal filter: it corrects answers by the answers before them, if the order of the stream is informative."""
 
 from __future__ import annotations
 
@@ -20,47 +20,48 @@ Floats = npt.NDArray[np.float64]
 ARRAYS = ("belief", "usual", "expected", "weights")
 NUMBERS = ("samples", "last", "settled", "changes")
 CHUNK = 64
-"""Rows of which probabilities are worked out together."""
+"""How many rows are converted to probabilities at a time."""
 WORDS = {0.125: "cut to an eighth", 0.25: "quartered", 0.5: "halved", 1.0: "taken as it is", 2.0: "doubled"}
 
 
 class Runs:
     """A Bayesian filter over the classes of a stream whose labels may come in runs.
 
-    A run has a class and a stay probability s, both drawn when it begins; each sample then ends it with
-    probability 1 - s. It is not known how far the model's confidence can be trusted, so the filter runs once for
-    each trust T. With p = softmax(T · logits) and r = p / usual, over stay probabilities and classes::
+    A run has a class and a stay probability s, both drawn when it begins. Each sample then ends the run with
+    probability 1 - s. The filter does not know how far it can trust the model's confidence, so it runs once per trust
+    T. With p = softmax(T · logits) and r = p / usual, over stay probabilities and classes::
 
-        predicted = s · belief + (chance that the last run has ended) · (chance of this kind of run)
+        predicted = s · belief + P(the last run has ended) · P(a new run is of this kind)
         evidence  = Σ predicted · r
         belief    = predicted · r / evidence
         gain      = evidence / Σ expected · r
         answer    = Σ_T weight(T) · belief(T) + (1 - Σ weight) · softmax(logits)
 
-    `expected` is the running mean of `predicted`, including this sample's. If the order of a stream says nothing,
-    no prediction is better than the mean of all predictions, for any model (Jensen's inequality): the gain is less
-    than 1 on average, and the answers become the model's own. The weights follow Bayes' rule, in which the model's
-    own answer has the gain 1. With a small chance per sample the stream changes its character and they start anew.
+    `expected` is the running mean of `predicted`, including the prediction for this sample. If the order of a stream
+    carries no information, no prediction is better than the mean of all predictions, for any model (Jensen's
+    inequality). Then the gain is less than 1 on average, and the answers become those of the model. The weights follow
+    Bayes' rule, in which the model's own answer has the gain 1. With a small probability per sample the stream changes
+    its character, and the weights start again.
 
-    `usual` is the running mean of p. It keeps a class that the model names too often from looking like a long run.
-    The more a sample's class was expected, the less the sample weighs in it, in proportion: so a class that really
-    is more frequent than others does not pass for one that the model prefers.
+    `usual` is the running mean of p. Without it, a class that the model predicts too often would look like a long run.
+    A sample has less weight in this mean, in proportion, the more its class was expected. So a class that really is
+    more frequent than others is not mistaken for one that the model prefers.
 
     The defaults were chosen on validation data (docs/filter.md), and `TemporalFilter` always uses them.
 
     Args:
-        stay: Stay probabilities of short, middling and long runs.
+        stay: Stay probabilities of short, medium and long runs.
         brevity: How much more often short runs begin than long ones: in proportion to (1 - s) to this power.
         trust: Factors of the logits; 1 must be among them.
-        prior: The prior chance that the order says something.
-        change: The chance per sample that the stream changes its character.
-        lately: The most samples that `expected` is a mean over.
-        memory: The most samples that `usual` is a mean over.
-        start: The weight, in samples, of the start of `usual`, where all classes are equal.
-        balance: How much less an expected class weighs in `usual`: 0 is not at all, 1 is in proportion.
+        prior: The prior probability that the order is informative.
+        change: The probability per sample that the stream changes its character.
+        lately: The maximum number of samples in the mean `expected`.
+        memory: The maximum number of samples in the mean `usual`.
+        start: The weight, in samples, of the initial `usual`, in which all classes are equal.
+        balance: How much less weight an expected class has in `usual`: 0 means no less, 1 means in proportion.
 
     Example:
-        Ten classes in runs of 50, and a model that is wrong, and sure, about two samples in nine:
+        Ten classes in runs of 50, and a confident model that is wrong on about two samples in nine:
 
         >>> labels = torch.arange(2000) // 50 % 10
         >>> generator = torch.Generator().manual_seed(0)
@@ -106,20 +107,20 @@ class Runs:
         self.changes, self.last, self.settled = 0.0, 0, 0
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Filter rows in their order. A row that is not finite is returned as it is and has no effect.
+        """Filter rows in their order. A row that is not finite is returned unchanged and has no effect.
 
         Args:
-            logits: The model's, `[B, K]`.
+            logits: The model's logits `[B, K]`.
 
         Returns:
-            Log-probabilities `[B, K]`, of the type and on the device of `logits`.
+            Log-probabilities `[B, K]`, with the dtype and device of `logits`.
 
         Raises:
             ValueError: The number of classes has changed.
         """
         if self.samples and logits.shape[1] != self.belief.shape[2]:
             raise ValueError(
-                f"the stream has {self.belief.shape[2]} classes, got logits of {logits.shape[1]}"
+                f"the stream has {self.belief.shape[2]} classes, got logits of {logits.shape[1]} classes"
             )
         rows = logits.detach().to("cpu", torch.float64, copy=True).numpy()
         finite = np.flatnonzero(np.isfinite(rows).all(1))
@@ -162,19 +163,19 @@ class Runs:
         _move(self.usual, usual, max(1 / (self._start_weighs + 1 + self.samples), 1 / self._memory))
 
         named = int(answer.argmax())
-        changed = named == self.last != self.settled  # a class named twice in a row begins a run
+        changed = named == self.last != self.settled  # a class that is predicted twice in a row begins a run
         self.changes += (changed - self.changes) * max(1 / (1 + self.samples), 1 / self._memory)
         self.last, self.settled = named, named if changed else self.settled
         self.samples += 1
         return answer
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as tensors and plain values."""
+        """Return the state as tensors and plain values."""
         arrays = {name: torch.from_numpy(getattr(self, name).copy()) for name in ARRAYS}
         return {name: getattr(self, name) for name in NUMBERS} | arrays
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state, with any number of classes; one that does not fit is refused."""
+        """Load a state, with any number of classes; one that does not fit is refused."""
         fresh = copy.copy(self)
         fresh._start(state["belief"].shape[-1])
         for name in ARRAYS:
@@ -194,7 +195,7 @@ class Runs:
 
     def __repr__(self) -> str:
         if self.weights[-1] > 0.5:
-            return "the order says nothing: answers are not changed"
+            return "the order is not informative: answers are not changed"
         most = int(self.weights[:-1].argmax())
         trust, length = float(self._trust[most]), 1 / max(self.changes, 1 / self._memory)
         return f"runs of about {float(f'{length:.2g}'):g}, confidence {WORDS.get(trust, f'times {trust:g}')}"
@@ -207,14 +208,14 @@ def _move(mean: Floats, value: Floats, rate: float) -> None:
 
 
 class TemporalFilter(Wrapper):
-    """A method whose answers are corrected by those before, if the order of the stream says something about them.
+    """A wrapper that corrects answers by the answers before them, if the order of the stream is informative.
 
-    If labels come in runs, past answers are evidence about the next label; `Runs` weighs it against the model's own
-    answer. It learns how long runs are, how far the model's confidence can be trusted, and whether the order says
-    anything: on a shuffled stream the answers are the inner method's. There is nothing to set. The inner method
-    stores and learns from its own, unfiltered answers.
+    If labels come in runs, past answers are evidence about the next label. `Runs` weighs this evidence against the
+    model's own answer. It learns how long runs are, how far the model's confidence can be trusted, and whether the
+    order is informative. On a shuffled stream the answers are those of the inner method. There are no settings. The
+    inner method stores and learns from its own, unfiltered answers.
 
-    While paused, each call starts from the filter's state at the pause, and changes nothing in it.
+    While the method is paused, each call starts from the filter's state at the pause and does not change it.
 
     Args:
         method: Any method.
@@ -226,7 +227,7 @@ class TemporalFilter(Wrapper):
         >>> method(torch.rand(5, 1, 2, 2)).shape
         torch.Size([5, 3])
         >>> print(method)
-        TemporalFilter: the order says nothing: answers are not changed
+        TemporalFilter: the order is not informative: answers are not changed
           Source(Sequential)
           ...
     """
@@ -238,7 +239,7 @@ class TemporalFilter(Wrapper):
         self.runs = self.part("runs", Runs())
 
     def after(self, x: Tensor, logits: Tensor) -> Tensor:
-        """The inner method's answers, filtered."""
+        """Filter the inner method's answers."""
         return (copy.deepcopy(self.runs) if self.paused else self.runs)(logits)
 
     def __repr__(self) -> str:

@@ -22,14 +22,14 @@ __all__ = ["adapt"]
 Around = Callable[..., Any]
 WARM_START = 10
 """The weight of the source's statistics, in updates; chosen on validation data (docs/filter.md)."""
-FILTER = "a temporal filter: if labels come in runs, past answers say something about the next; if not, it does nothing"
+FILTER = "a temporal filter: if labels come in runs, it uses past answers for the next one; if not, it does nothing"
 
 
 class Adapted(Wrapper):
-    """The method that `adapt` makes. It prints what it is made of.
+    """The method that `adapt` returns. When printed, it shows its parts.
 
     Args:
-        method: The composition.
+        method: The combined method.
         chosen: One line per part: what was chosen, and why.
     """
 
@@ -40,7 +40,7 @@ class Adapted(Wrapper):
     needs_images = False
     needs_source = False
     passes = "2 / 1"
-    keeps = "as NOTE, and what the filter believes"
+    keeps = "as NOTE, and the filter's state"
     licence = ""
     trained_with = "iabn"
     uses_order = True
@@ -56,7 +56,7 @@ class Adapted(Wrapper):
         return answers
 
     def after(self, x: Tensor, logits: Tensor) -> Tensor:
-        """The answers as they are."""
+        """Return the answers unchanged."""
         return logits
 
     def __repr__(self) -> str:
@@ -77,28 +77,28 @@ def adapt(
 ) -> Adapted:
     """Adapt a trained classifier with the method that we recommend for it. Start with this.
 
-    BatchNorm layers are replaced by Instance-Aware BatchNorm, in a copy that shares the model's tensors; a
-    model with IABN is used as it is. NOTE adapts it from a class-balanced memory, with statistics that move
-    fast at first and slowly later, and a temporal filter uses the order of the answers. LayerNorm, GroupNorm
-    and RMSNorm have no running statistics: there only NOTE's step on the affine parameters learns. The
-    caller's model is never changed. This is our composition, not the paper's, which is
-    `tta.NOTE(tta.convert_iabn(model))`. The choices were made on validation data (docs/filter.md).
+    It works in three steps. BatchNorm layers are replaced by Instance-Aware BatchNorm (IABN), in a copy that shares
+    the model's tensors; a model with IABN is used unchanged. NOTE adapts the model from a class-balanced memory, with
+    statistics that move fast at first and slowly later. A temporal filter uses the order of the answers. LayerNorm,
+    GroupNorm and RMSNorm have no running statistics, so NOTE learns only their affine parameters. The caller's model
+    is never changed. This is our combination. The paper's method is `tta.NOTE(tta.convert_iabn(model))`. The choices
+    were made on validation data (docs/filter.md).
 
     Args:
         model: A trained classifier that maps `[B, ...]` to logits `[B, K]`.
-        memory: Where samples wait for an update; None is the method's default, `PBRS(64)`.
-        layers: "iabn" replaces BatchNorm by IABN, "keep" uses the model as it is; None decides.
+        memory: The memory of samples for the next update; None means the method's default, `PBRS(64)`.
+        layers: "iabn" replaces BatchNorm by IABN, "keep" uses the model unchanged; None decides by the layers.
         method: The method that learns: a class, or any callable that makes a method from a model.
-        warm_start: NOTE's `warm_start`; None is the paper's.
-        filter: The outermost wrapper; None leaves the answers as they are.
+        warm_start: NOTE's `warm_start`; None means constant momentum, as in the paper.
+        filter: The outermost wrapper; None leaves the answers unchanged.
         watch: The wrapper between the method and the filter: `tta.Watch`, or None.
-        **settings: Further keywords of the method: `delay=32`, `output="logits"`.
+        **settings: Further keywords of the method, such as `delay=32` or `output="logits"`.
 
     Returns:
-        A method; `print` shows its choices.
+        A method; `print` shows the choices.
 
     Raises:
-        ValueError: The model has no norm layer to adapt. The message says what to use.
+        ValueError: The model has no norm layer to adapt. The message says what to use instead.
 
     Example:
         >>> import torch, note_tta as tta
@@ -111,7 +111,7 @@ def adapt(
           - IABN in place of BatchNorm, in a copy: ...
           - warm_start=10: ...
           - a temporal filter: ...
-          TemporalFilter: the order says nothing: answers are not changed
+          TemporalFilter: the order is not informative: answers are not changed
             NOTE(Sequential)
             ...
         >>> model[1]
@@ -129,8 +129,8 @@ def adapt(
     if method is NOTE and batch_norms(model) and warm_start is not None:
         settings["warm_start"] = warm_start
         chosen.append(
-            f"warm_start={warm_start}: statistics move fast at first and slow down to the paper's momentum, which "
-            "alone needs thousands of samples"
+            f"warm_start={warm_start}: statistics move fast at first and slow down to the paper's momentum, which by "
+            "itself needs thousands of samples"
         )
     whole: Any = method(model, **settings)
     for around in (watch, filter):
@@ -141,19 +141,21 @@ def adapt(
 
 
 def _with_layers(model: nn.Module, layers: str | None) -> tuple[nn.Module, str]:
-    """The model with the layers to adapt, and the reason for them."""
+    """Return the model with the layers to adapt, and the reason for them."""
     found = batch_norms(model).values()
     own = [layer for layer in found if isinstance(layer, (*IABN, UnMixTNS2d))]
     if layers == "keep":
-        return model, "the model's own layers: asked to keep them"
+        return model, 'the model\'s own layers: layers="keep" was given'
     if layers == "iabn" and not found:
         raise ValueError(
-            f'{type(model).__name__} has no BatchNorm to swap IABN in for: layers="keep" takes it as it is'
+            f'{type(model).__name__} has no BatchNorm that IABN could replace: use layers="keep"'
         )
     if own or not found:
         kinds = ", ".join(sorted({type(layer).__name__ for layer in own or norm_layers(model).values()}))
         reason = (
-            "it corrects each sample's statistics already" if own else "it has no running statistics to move"
+            "they already correct each sample's statistics"
+            if own
+            else "they have no running statistics to move"
         )
         return model, f"the model's own layers ({kinds}): {reason}"
     swapped = convert_iabn(structural_copy(model, {}))
@@ -166,6 +168,6 @@ def _with_layers(model: nn.Module, layers: str | None) -> tuple[nn.Module, str]:
 def _refuse_without_norm(model: nn.Module, method: Callable[..., Method]) -> None:
     if method is NOTE and not norm_layers(model):
         raise ValueError(
-            f"{type(model).__name__} has no norm layer to adapt: tta.TemporalFilter(tta.Source(model)) filters its "
-            "answers and learns nothing, tta.CoTTA(model) adapts all parameters"
+            f"{type(model).__name__} has no norm layer to adapt: use tta.TemporalFilter(tta.Source(model)), which "
+            "filters the answers and learns nothing, or tta.CoTTA(model), which adapts all parameters"
         )

@@ -91,9 +91,9 @@ def test_a_loader_over_a_live_stream_has_no_length():
 @pytest.mark.parametrize(
     ("stream", "told"),
     [
-        ((torch.rand(4, 2), torch.zeros(4)), "it gave a Tensor"),
-        ([torch.rand(2, 2)], "it gave a Tensor"),
-        ([(torch.rand(2, 2),)], "it gave 1 things"),
+        ((torch.rand(4, 2), torch.zeros(4)), "got a Tensor"),
+        ([torch.rand(2, 2)], "got a Tensor"),
+        ([(torch.rand(2, 2),)], "got a tuple of 1"),
     ],
 )
 def test_what_is_no_stream_of_pairs_is_told(stream, told):

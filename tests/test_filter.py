@@ -181,7 +181,7 @@ def test_a_shuffle_after_long_runs_is_found_within_a_few_hundred_samples():
 
 def test_it_says_in_words_what_it_believes():
     runs = Runs()
-    assert repr(runs) == "the order says nothing: answers are not changed"
+    assert repr(runs) == "the order is not informative: answers are not changed"
     runs(simulated(4000, run=50)[0])
     length = float(repr(runs).split()[3].rstrip(","))
     assert repr(runs).startswith("runs of about") and 30 < length < 80
@@ -268,7 +268,7 @@ def test_a_state_of_the_wrapper_holds_the_inner_one(tmp_path):
     tta.load_state(tmp_path / "state", twin)
     assert torch.equal(twin(x[50:]), method(x[50:]))
     assert equal(twin.state_dict(), method.state_dict())
-    with pytest.raises(ValueError, match="the state is of TemporalFilter, this method is NOTE"):
+    with pytest.raises(ValueError, match="the state belongs to TemporalFilter, but this method is NOTE"):
         tta.load_state(tmp_path / "state", tta.NOTE(example_network()))
 
 

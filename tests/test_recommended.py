@@ -59,7 +59,7 @@ def test_it_adapts_a_vision_transformer():
     adapted = tta.adapt(model, interval=8)
     assert adapted(torch.rand(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))).shape == (16, 10)
     assert adapted.counters["updates"] == 2
-    assert "(LayerNorm): it has no running statistics to move" in repr(adapted)
+    assert "(LayerNorm): they have no running statistics to move" in repr(adapted)
     assert "warm_start" not in repr(adapted)
 
 
@@ -91,7 +91,7 @@ def test_every_part_can_be_replaced():
         plain = tta.NOTE(model, tta.FIFO(16), momentum=0.1, interval=16)
     assert kept.memory is memory
     assert torch.equal(kept(x), plain(x))
-    assert "asked to keep them" in repr(kept) and "warm_start" not in repr(kept)
+    assert 'layers="keep" was given' in repr(kept) and "warm_start" not in repr(kept)
     other = tta.adapt(model, method=tta.RoTTA, filter=None)
     assert torch.equal(other(x), tta.RoTTA(tta.convert_iabn(copy.deepcopy(model)))(x))
     watched = tta.adapt(model, watch=tta.Watch)
@@ -104,7 +104,7 @@ def test_it_says_what_it_chose_and_why():
     assert text.startswith("adapt chose\n  - IABN in place of BatchNorm")
     assert "- warm_start=10: statistics move fast at first" in text
     assert "- a temporal filter: if labels come in runs" in text
-    assert "TemporalFilter: the order says nothing" in text and "NOTE(Sequential)" in text
+    assert "TemporalFilter: the order is not informative" in text and "NOTE(Sequential)" in text
 
 
 def test_a_model_without_norm_layers_is_told_what_to_use():
@@ -119,7 +119,7 @@ def test_a_model_without_norm_layers_is_told_what_to_use():
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match='layers must be "iabn", "keep" or None, got \'bn\''):
         tta.adapt(network(partial(nn.BatchNorm2d, 6)), layers="bn")
-    with pytest.raises(ValueError, match='no BatchNorm to swap IABN in for: layers="keep"'):
+    with pytest.raises(ValueError, match='no BatchNorm that IABN could replace: use layers="keep"'):
         tta.adapt(network(partial(nn.GroupNorm, 2, 6)), layers="iabn")
     with pytest.raises(TypeError, match=r"model must be an .*Module, got str"):
         tta.adapt("resnet18")
@@ -143,7 +143,7 @@ def test_it_goes_on_from_a_file_as_if_never_stopped(tmp_path):
     assert torch.equal(twin(x[70:]), expected) and torch.equal(fork(x[70:]), expected)
     twin.reset()
     assert torch.equal(twin(x), tta.adapt(model, interval=16)(x))
-    with pytest.raises(ValueError, match="the state is of Adapted, this method is TemporalFilter"):
+    with pytest.raises(ValueError, match="the state belongs to Adapted, but this method is TemporalFilter"):
         tta.load_state(tmp_path / "state", adapted.method)
 
 

@@ -1,6 +1,6 @@
-"""What experiments are made of: streams, and cells. A cell is one method with one source model on one stream.
+"""The building blocks of experiments: streams and cells. A cell is one method with one source model on one stream.
 
-Cells do not know their experiment, so a cell that two tables share is run once.
+A cell does not depend on its experiment, so a cell that two tables share is run only once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Options = tuple[tuple[str, Scalar], ...]
 
 
 def options(mapping: Mapping[str, Any] | None = None, /, **more: Any) -> Options:
-    """Keywords as a cell holds them: sorted pairs of plain values.
+    """Return keywords in the form that a cell holds: sorted pairs of plain values.
 
     Example:
         >>> options({"lr": 0.001}, interval=64)
@@ -39,9 +39,7 @@ def options(mapping: Mapping[str, Any] | None = None, /, **more: Any) -> Options
     merged = {**(mapping or {}), **more}
     for name, value in merged.items():
         if not isinstance(value, str | int | float | bool | None):
-            raise TypeError(
-                f"option {name} must be a string, a number or a truth value, got {type(value).__name__}"
-            )
+            raise TypeError(f"option {name} must be a string, a number or a bool, got {type(value).__name__}")
     return tuple(sorted(merged.items()))
 
 
@@ -53,9 +51,9 @@ class Stream:
         dataset: A name of `note_tta.data.DATASETS`, or a path to the user's own data.
         domain: A domain of the dataset; for a protocol, all of its domains joined by `+`.
         order: `dirichlet`, `iid`, `sorted`, `chronological`, or the protocol that orders several domains.
-        delta: Concentration of a Dirichlet order; None for the others.
+        delta: Concentration of a Dirichlet order; None for other orders.
         seed: Seed of the order.
-        samples: How many samples of each domain to use, from its start; None for all.
+        samples: Use only the first so many samples of each domain; None for all.
         data_options: Keywords of the dataset, such as `severity`.
         visits: How often the protocol `recurring` goes through all domains.
     """
@@ -73,20 +71,23 @@ class Stream:
         check_known("stream", self.order, ORDERS + PROTOCOLS)
         if (self.delta is not None) != (self.order == "dirichlet"):
             raise ValueError(
-                f"delta belongs to a dirichlet stream, got delta {self.delta} for a {self.order} one"
+                "a dirichlet stream needs a delta and others have none, "
+                f"got delta {self.delta} for a {self.order} stream"
             )
         for name, value in (("samples", self.samples), ("visits", self.visits)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if self.visits > 1 and self.order != "recurring":
-            raise ValueError(f"visits belong to a recurring stream, got {self.visits} for a {self.order} one")
+            raise ValueError(
+                f"only a recurring stream has visits, got visits {self.visits} for a {self.order} stream"
+            )
 
     def config(self) -> dict[str, Any]:
         """The fields that differ from their defaults, as plain values for JSON."""
         return _config(self)
 
     def describe(self) -> str:
-        """One line for a person.
+        """Return a one-line description.
 
         Example:
             >>> Stream("cifar10", "fog", "dirichlet", delta=1).describe()
@@ -96,7 +97,7 @@ class Stream:
 
     @property
     def order_text(self) -> str:
-        """The order in words, with its concentration or its visits."""
+        """The order in words, with its concentration or its number of visits."""
         delta = "" if self.delta is None else f" {self.delta:g}"
         return f"{self.order}{delta}" + ("" if self.visits == 1 else f" ×{self.visits}")
 
@@ -106,14 +107,14 @@ class Cell:
     """One method on one stream.
 
     Attributes:
-        stream: The stream. Its seed is also the method's, and chooses the source model.
-        method: A name of `note_tta.METHODS`, with its wrappers: `note+filter`.
-        model: A name of `note_tta.models.MODELS`, or `module:function` for the user's own.
-        norm: The source model: trained with `bn`, `iabn` or `in`, or `iabn*`, trained with BatchNorm and
-            converted.
+        stream: The stream. Its seed is also the seed of the method, and selects the source model.
+        method: A name of `note_tta.METHODS`, with its wrappers, as in `note+filter`.
+        model: A name of `note_tta.models.MODELS`, or `module:function` for the user's own model.
+        norm: The norm layers that the source model was trained with: `bn`, `iabn` or `in`. `iabn*` means trained
+            with BatchNorm and then converted.
         batch_size: Samples per call.
         width: Channels of the model's first stage; None for the published width.
-        checkpoint: A weights file in place of the one that belongs to model, norm and seed.
+        checkpoint: A weights file to use instead of the one for this model, norm and seed.
         method_options: Keywords of the method that differ from its defaults.
         norm_options: `alpha` and `correction` of the IABN layers, if they differ from the checkpoint's.
     """
@@ -150,7 +151,7 @@ class Cell:
         return f"{self.stream.dataset} {self.method}{model}, {self.stream.order_text}{extra}"
 
     def describe(self) -> str:
-        """One line for a person.
+        """Return a one-line description.
 
         Example:
             >>> stream = Stream("cifar10", "fog", "dirichlet", delta=1)
@@ -161,16 +162,16 @@ class Cell:
         return f"{dataset}/{self.stream.domain}{self.text[len(dataset) :]}, seed {self.stream.seed}"
 
     def row(self) -> Cell:
-        """The cell without domain, seed and number of samples, which a table averages over."""
+        """The cell without domain, seed and number of samples, over which a table averages."""
         return replace(self, stream=replace(self.stream, domain="", seed=0, samples=None))
 
 
 Job = Cell | Stream
-"""What a worker is given: a cell to run, or a stream to draw."""
+"""A task for a worker: a cell to run, or a stream to draw."""
 
 
 def job_from_config(config: Any) -> Job:
-    """The cell of a configuration that `config` made, or the stream if it names no method.
+    """Return the cell of a configuration that `config` has made, or the stream if it names no method.
 
     Raises:
         ValueError: A field is missing, unknown or of the wrong type.
@@ -181,7 +182,7 @@ def job_from_config(config: Any) -> Job:
         True
     """
     if not isinstance(config, dict):
-        raise ValueError(f"a configuration cannot be {config!r}")
+        raise ValueError(f"a configuration must be a dict, got {config!r}")
     wanted = _FIELDS[Stream] | (_FIELDS[Cell] if "method" in config else {})
     required = {name for name, field in wanted.items() if field.default is MISSING}
     if odd := {*config} - {*wanted} | required - {*config}:

@@ -1,4 +1,4 @@
-"""An experiment: a table or a figure as data, and the cells that it is made of."""
+"""An experiment: a table or a figure as data, and the cells that it consists of."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Experiment:
     Attributes:
         id: The name on the command line.
         title: What it shows.
-        kind: How it is laid out.
-        datasets: Its datasets; the columns of a table, in the paper's order.
+        kind: Its layout.
+        datasets: Its datasets, which are the columns of a table, in the paper's order.
         rows: Names of `VARIANTS`, in the paper's order.
-        points: Its streams: one correlated stream or also an i.i.d. one, protocols, or the axis of a sweep.
-        labels: Rows that have another name in this table.
-        more: The rows of the ablation, which are a second table.
+        points: Its streams: a correlated stream, perhaps also an i.i.d. one; protocols; or the axis of a sweep.
+        labels: Other names of some rows in this table.
+        more: The rows of the ablation, which form a second table.
     """
 
     id: str
@@ -73,20 +73,20 @@ class Experiment:
     more: tuple[str, ...] = ()
 
     def label(self, variant: str) -> str:
-        """The row's name as this table prints it."""
+        """Return the name of a row in this table."""
         return dict(self.labels).get(variant, VARIANTS[variant].title)
 
     def has(self, variant: str, stream: str) -> bool:
-        """Whether the table has this row for this stream: NOTE* is for i.i.d. streams only."""
+        """Whether the table has this row for this stream: NOTE* is only for i.i.d. streams."""
         return variant != "note_iid" or stream == "iid"
 
     def points_of(self, dataset: str) -> tuple[Point, ...]:
-        """The points for a dataset: one that was recorded over time has no i.i.d. stream."""
+        """Return the points for a dataset. A dataset that was recorded over time has no i.i.d. stream."""
         recorded = _correlated_order(dataset) == "chronological"
         return tuple(point for point in self.points if not (recorded and point.stream == "iid"))
 
     def ablations_of(self, dataset: str) -> tuple[str, ...]:
-        """The further rows, which the paper has for CIFAR only."""
+        """Return the rows of the ablation, which the paper has only for CIFAR."""
         return self.more if dataset in ("cifar10", "cifar100") else ()
 
     def cells(
@@ -98,7 +98,7 @@ class Experiment:
         streams: Sequence[str] | None = None,
         **fixed: Any,
     ) -> list[Job]:
-        """Every cell of the experiment on one dataset.
+        """Return every cell of the experiment on one dataset.
 
         Args:
             dataset: One of `datasets`.
@@ -131,9 +131,9 @@ class Experiment:
 
 
 def template_for(dataset: str, variant: str, point: Point | None = None, **fixed: Any) -> Cell:
-    """The cell of a row at a point, with `fixed` fields (domain, seed, model, …).
+    """Return the cell of a row at a point, with `fixed` fields (domain, seed, model, …).
 
-    A batch-free method has one cell for all batch sizes; for NOTE the size is that of its memory and the
+    A batch-free method has one cell for all batch sizes. For NOTE, the size sets the capacity of the memory and the
     interval between updates.
     """
     from ..methods import method_class
@@ -159,14 +159,14 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
 
 
 def stream_at(dataset: str, point: Point, **fixed: Any) -> Stream:
-    """The stream at a point, for `fixed` fields (domain, seed, samples, data_options)."""
+    """Return the stream at a point, with `fixed` fields (domain, seed, samples, data_options)."""
     order = _correlated_order(dataset) if point.stream == "correlated" else point.stream
     delta = point.delta if order == "dirichlet" else None
     return Stream(dataset, order=order, delta=delta, visits=point.visits, **{"domain": "", **fixed})
 
 
 def protocol_domain(protocol: str, targets: Sequence[str]) -> str:
-    """The domains of a protocol's stream in their order, joined as in a `Stream`.
+    """Return the domains of a protocol's stream in their order, joined as in a `Stream`.
 
     The practical protocols have their own order of the fifteen corruptions.
 
@@ -182,14 +182,14 @@ def protocol_domain(protocol: str, targets: Sequence[str]) -> str:
 
 
 def _correlated_order(dataset: str) -> str:
-    """The order that stands for temporal correlation. Datasets are imported late: listing experiments needs none."""
+    """Return the order of a dataset's correlated stream. The import is late: listing experiments needs no datasets."""
     from ..data import DATASETS
 
     return DATASETS[dataset].stream
 
 
 def _takes(variant: str, dataset: str) -> bool:
-    """Whether a row's method takes the samples of a dataset: some take images only."""
+    """Whether a row's method accepts the samples of a dataset: some methods accept only images."""
     from ..data import DATASETS
     from ..methods import method_class
 

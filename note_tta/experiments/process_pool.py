@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 def available_cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class ProcessPool:
-    """`lanes` processes (spawned, not forked), each of which runs one cell at a time.
+    """A pool of `lanes` processes (spawned, not forked). Each runs one cell at a time.
 
-    A worker ends when its parent is gone. A worker that dies is replaced, and its cell is reported as lost.
+    A worker ends when its parent has ended. A worker that dies is replaced, and its cell is reported as lost.
 
     Args:
         lanes: The number of processes.
@@ -49,15 +49,15 @@ class ProcessPool:
         self._busy: set[int] = set()
 
     def submit(self, lane: int, cell: Job) -> None:
-        """Give a free lane a cell; its process starts with the first one."""
+        """Give a cell to a free lane. The process of a lane starts with its first cell."""
         if lane not in self._workers:
             self._workers[lane] = self._start()
         self._busy.add(lane)
-        with suppress(OSError):  # it died while idle: `wait` finds the closed pipe and reports it
+        with suppress(OSError):  # the worker died while idle: `wait` finds the closed pipe and reports it
             self._workers[lane][1].send(cell)
 
     def wait(self) -> tuple[int, Record | Failure | Lost]:
-        """Wait for a lane to become free; returns it with its outcome."""
+        """Wait until a lane becomes free, and return the lane with its outcome."""
         lanes = {self._workers[lane][1]: lane for lane in self._busy}
         connection = wait(list(lanes))[0]
         lane = lanes[connection]  # type: ignore[index]
@@ -73,7 +73,7 @@ class ProcessPool:
             return lane, Lost(_reason(process.exitcode))
 
     def close(self) -> None:
-        """Stop all workers, whatever they are doing."""
+        """Stop all workers at once."""
         for process, pipe in self._workers.values():
             pipe.close()
             process.terminate()
@@ -96,7 +96,7 @@ class ProcessPool:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Hide Ctrl-C from a process that starts inside, even while it imports; here it takes effect afterwards."""
+    """Hide Ctrl-C from a process that is started inside the block; in this process it takes effect after the block."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -109,7 +109,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, settings: Settings, parent: int) -> None:
-    """Run the cells that come through `pipe` until it closes."""
+    """Run the cells that arrive through `pipe` until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     if settings.threads is not None:

@@ -1,4 +1,4 @@
-"""The Ray backend: the same worker as an actor, on this machine or on a cluster."""
+"""The Ray backend: workers as Ray actors, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LOCAL = "local"
 
 
 class RayPool:
-    """`lanes` Ray actors, each of which runs one cell at a time. Results come back through Ray, not through files.
+    """A pool of `lanes` Ray actors. Each runs one cell at a time. Results come back through Ray, not through files.
 
     Args:
-        lanes: The number of actors; None for as many as the cluster's cores allow.
-        settings: The settings of each worker; data root and models folder must exist on every machine.
-        address: The address of a cluster; `local` starts one on this machine, `auto` finds the current one.
+        lanes: The number of actors; None for as many as the cluster has cores for.
+        settings: The settings of each worker. The data root and the models folder must exist on every machine.
+        address: The address of a cluster; `local` starts a cluster on this machine, `auto` finds a running one.
     """
 
     def __init__(self, lanes: int | None, settings: Settings, address: str = LOCAL) -> None:
@@ -50,13 +50,13 @@ class RayPool:
         self._running: dict[Any, int] = {}
 
     def submit(self, lane: int, cell: Job) -> None:
-        """Give a free lane a cell; its actor starts with the first one."""
+        """Give a cell to a free lane. The actor of a lane starts with its first cell."""
         if lane not in self._actors:
             self._actors[lane] = self._actor.remote(self._settings)
         self._running[self._actors[lane].attempt.remote(cell)] = lane
 
     def wait(self) -> tuple[int, Record | Failure | Lost]:
-        """Wait for a lane to become free; returns it with its outcome."""
+        """Wait until a lane becomes free, and return the lane with its outcome."""
         reference = self._ray.wait(list(self._running), num_returns=1)[0][0]
         lane = self._running.pop(reference)
         try:
@@ -79,5 +79,5 @@ class _Actor(Worker):
     """A worker as a Ray actor."""
 
     def process(self) -> int:
-        """The id of this actor's process."""
+        """Return the process id of this actor."""
         return os.getpid()

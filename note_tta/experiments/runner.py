@@ -20,7 +20,7 @@ from .worker import Settings
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of an experiment, and which datasets were left out since their data is missing."""
+    """The cells of an experiment, and the datasets that were left out because their data is missing."""
 
     cells: list[Job]
     missing: list[str]
@@ -40,19 +40,19 @@ def plan(
     width: int | None = None,
     data_options: dict[str, Any] | None = None,
 ) -> Plan:
-    """List an experiment's cells on the data that is there.
+    """List an experiment's cells on the available data.
 
     Args:
         experiment: A table or figure.
         settings: Where the data is.
-        datasets: Which of the experiment's datasets to use; by default, all whose data is there.
-        seeds: Everything is run once per seed.
+        datasets: Which of the experiment's datasets to use; by default, all whose data is available.
+        seeds: Each cell is run once per seed.
         domains: Which domains to use; by default, all.
         rows: Which rows to use; by default, all.
         streams: Which streams to use, `correlated` or `iid`; by default, all.
         samples: How many samples of each domain to use, from its start.
         model: A backbone in place of the paper's.
-        width: A width in place of the published one.
+        width: A width to use instead of the published one.
         data_options: Keywords of the dataset.
 
     Raises:
@@ -138,7 +138,7 @@ def run_cells(
 
 
 def make_backend(settings: Settings, workers: int | None = None, ray: str | None = None) -> Backend:
-    """The local pool, or Ray at an address; by default with one worker per core."""
+    """Make the local pool, or the Ray backend at an address; by default with one worker per core."""
     if ray is None:
         return ProcessPool(workers or available_cores(), settings)
     from .ray_pool import LOCAL, RayPool

@@ -1,4 +1,4 @@
-"""Gives cells to workers: a free lane gets the next cell, and the cell of a worker that died is tried again."""
+"""Gives cells to workers: a free lane gets the next cell; if a worker dies, its cell is tried again."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from .cell import Job
 from .store import Record
 
 TRIES = 3
-"""How often a cell is tried before it counts as failed."""
+"""How many times a cell is tried before it counts as failed."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A cell that raised an error. It would do so again."""
+    """A cell that raised an error. It is not tried again."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A cell whose worker died. It is worth another try."""
+    """A cell whose worker died. It is tried again."""
 
     reason: str
 
 
 class Backend(Protocol):
-    """A number of workers (`lanes`), each of which runs one cell at a time."""
+    """A number of workers (`lanes`). Each runs one cell at a time."""
 
     lanes: int
 
     def submit(self, lane: int, cell: Job) -> None:
-        """Give a free lane a cell."""
+        """Give a cell to a free lane."""
 
     def wait(self) -> tuple[int, Record | Failure | Lost]:
-        """Wait for a lane to become free; returns it with its outcome. A dead worker has been replaced."""
+        """Wait until a lane becomes free, and return the lane with its outcome. A dead worker has been replaced."""
 
     def close(self) -> None:
-        """Stop all workers, whatever they are doing."""
+        """Stop all workers at once."""
 
 
 @dataclass
@@ -60,13 +60,13 @@ def schedule(
     """Run cells on a backend's lanes, and save each result at once.
 
     Args:
-        cells: In starting order; neighbours that share data and model are cheap.
-        backend: The workers. They are stopped at the end, also after an error.
+        cells: The cells in starting order. Neighbours that share data and model are cheap.
+        backend: The workers. They are stopped at the end, even after an error.
         save: Called with each result.
         report: Called with one line if a worker died or a cell failed.
 
     Returns:
-        How many were done, and which failed with what message.
+        The number of finished cells, and the failed cells with their messages.
     """
     waiting = deque((cell, 1) for cell in cells)
     running: dict[int, tuple[Job, int]] = {}

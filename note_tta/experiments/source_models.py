@@ -1,4 +1,4 @@
-"""Source models: found for a cell, loaded once, and checked against the cell."""
+"""Finds the source model of a cell, loads it once, and checks that it fits the cell."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _KEPT = 4
 
 
 class SourceModels:
-    """Loads source models and keeps those that were used last.
+    """Loads source models and keeps the most recently used ones.
 
     Args:
-        folder: Where `note-tta train` saves them.
+        folder: The folder in which `note-tta train` saves them.
         device: The device that they run on.
     """
 
@@ -32,7 +32,7 @@ class SourceModels:
         self._loaded: dict[Any, tuple[nn.Module, dict[str, Any]]] = {}
 
     def get(self, cell: Cell, dataset: Dataset) -> tuple[nn.Module, dict[str, Any]]:
-        """The cell's source model, which the caller must not change, and where it comes from.
+        """Return the cell's source model and its origin. The caller must not change the model.
 
         Raises:
             ValueError: The model is unknown, or does not match the cell.
@@ -57,10 +57,10 @@ class SourceModels:
 
 
 def find_checkpoint(cell: Cell, folder: Path) -> Path:
-    """The file of the cell's source model: that of its seed if there is one, else that of seed 0.
+    """Return the file of the cell's source model: that of its seed if it exists, otherwise that of seed 0.
 
     Raises:
-        FileNotFoundError: Neither exists. The message has the command that trains one.
+        FileNotFoundError: Neither file exists. The message gives the command that trains the model.
     """
     if cell.checkpoint:
         path = Path(cell.checkpoint)
@@ -79,19 +79,21 @@ def find_checkpoint(cell: Cell, folder: Path) -> Path:
             return folder / name
     command = f"note-tta train --dataset {dataset} --model {cell.model} --norm {norm}"
     command += "" if cell.width is None else f" --width {cell.width}"
-    raise FileNotFoundError(f"no source model {' or '.join(names)} in {folder}; train it with: {command}")
+    raise FileNotFoundError(
+        f"there is no source model {' or '.join(names)} in {folder}; train it with: {command}"
+    )
 
 
 def check_fit(cell: Cell, model: nn.Module, dataset: Dataset, domain: Domain) -> None:
     """Run the user's own model on one sample, to find a mismatch before the stream starts.
 
     Raises:
-        ValueError: The model does not take the samples, or has another number of classes.
+        ValueError: The model does not accept the samples, or has a different number of classes.
     """
     told = count_classes(cell.model, model, domain.inputs([0]))
     classes, name = len(dataset.classes), cell.stream.dataset
     if told < classes or (told > classes and not name.endswith(".npz")):
-        raise ValueError(f"{cell.model} has {told} classes, {name} has {classes}")
+        raise ValueError(f"{cell.model} has {told} classes, but {name} has {classes}")
 
 
 def _trained_norm(cell: Cell) -> str:

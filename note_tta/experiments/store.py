@@ -1,13 +1,13 @@
-"""The results folder: one file of JSON lines per dataset and network. What runs share is stored once.
+"""The results folder: one file of JSON lines per dataset and network. Data that runs share is stored once.
 
-| File | A line is |
+| File | One line holds |
 |---|---|
-| `<dataset>-<network>.jsonl` | a run: its cell, its result, and the ids of what it shares with other runs |
+| `<dataset>-<network>.jsonl` | a run: its cell, its result, and the ids of the data that it shares with other runs |
 | `streams.jsonl` | a stream: its configuration, length, mean run length and labels |
 | `checkpoints.jsonl` | a source model: file name, fingerprint and card |
 | `provenance.jsonl` | versions, commit and machine |
 
-Lines are appended whole and never changed. If a cell was run twice, the later run counts.
+Each line is appended in one write and never changed. If a cell was run twice, the later run counts.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SCHEMA = 2
 """The version of the result files that this version of the package writes and reads."""
 
 MAX_BYTES = 4_000_000
-"""The longest line that is read; a real one has about a kilobyte."""
+"""The longest line that is read, in bytes; a usual line has about a kilobyte."""
 
 POINTS = 200
 """How many labels of a stream are kept."""
 
 STRETCHES = 100
-"""Parts of a stream for which wrong answers are counted."""
+"""The number of parts of a stream for which wrong answers are counted."""
 
 _SHARED = ("streams", "checkpoints", "provenance")
 _OF_STREAM = ("samples", "mean_run_length", "labels")
@@ -44,7 +44,7 @@ _OF_STREAM = ("samples", "mean_run_length", "labels")
 
 @dataclass(frozen=True)
 class Record:
-    """A cell or a stream, its result, and where it comes from.
+    """A cell or a stream with its result and its provenance.
 
     Attributes:
         job: The configuration.
@@ -64,7 +64,7 @@ class Store:
     """A folder of results.
 
     Args:
-        folder: Made when the first result is saved.
+        folder: The folder; it is created when the first result is saved.
 
     Example:
         >>> import tempfile
@@ -84,13 +84,13 @@ class Store:
         self._records: dict[Job, Record] = {}
 
     def path(self, cell: Cell) -> Path:
-        """The file for the cell's result."""
+        """Return the file for the cell's result."""
         width = "" if cell.width is None else f"w{cell.width}"
         words = (re.sub(r"[^A-Za-z0-9_.]+", "_", word) for word in (cell.stream.dataset, cell.model, width))
         return self.folder / ("-".join(word.strip("_.")[-80:] for word in words if word) + ".jsonl")
 
     def files(self) -> list[Path]:
-        """The files of runs, by name."""
+        """Return the files of runs, sorted by name."""
         return [path for path in sorted(self.folder.glob("*-*.jsonl")) if path.is_file()]
 
     def __contains__(self, job: Job) -> bool:
@@ -106,17 +106,17 @@ class Store:
         return iter(list(self._records.values()))
 
     def load(self, job: Job) -> Record:
-        """The result of a cell or stream.
+        """Return the result of a cell or stream.
 
         Raises:
-            KeyError: There is none.
-            ValueError: A file holds something other than results. The message names file and line.
+            KeyError: There is no result.
+            ValueError: A file holds something other than results. The message names the file and the line.
         """
         self._refresh()
         return self._records[job]
 
     def save(self, record: Record) -> None:
-        """Append a result, after what it shares with others unless that is stored already."""
+        """Append a result; first append the data that it shares with others, unless it is already stored."""
         self._refresh()
         result, origin = dict(record.result), dict(record.provenance)
         drawn: dict[str, Any] = {key: result.pop(key) for key in _OF_STREAM if key in result}
@@ -136,7 +136,7 @@ class Store:
         append_line(self.path(job), _compact(line))
 
     def _share(self, kind: str, content: dict[str, Any]) -> str:
-        """The id of a shared line, which is appended unless it is stored already."""
+        """Return the id of a shared line; append the line unless it is already stored."""
         text = json.dumps(content, sort_keys=True, allow_nan=False)
         key = hashlib.sha256(text.encode()).hexdigest()[:12]
         if key not in self._shared:
@@ -146,14 +146,14 @@ class Store:
         return key
 
     def _refresh(self) -> None:
-        """Read what was appended since the last time: runs first, so that what they refer to is complete."""
+        """Read what was appended since the last time. Runs are read first, so that all lines they refer to exist."""
         runs = [line for path in self.files() for line in self._new_lines(path)]
         drawn = []
         for kind in _SHARED:
             for where, line in self._new_lines(self.folder / f"{kind}.jsonl"):
                 with _naming(where):
                     self._shared[line["id"]] = line
-                if kind == "streams" and "provenance" in line:  # a stream that was drawn by itself
+                if kind == "streams" and "provenance" in line:  # a stream that was drawn without a method
                     drawn.append(
                         (where, {"cell": line["stream"], "result": {}, **line, "stream": line["id"]})
                     )
@@ -176,7 +176,7 @@ class Store:
         self._records[job] = Record(job, result, origin)
 
     def _new_lines(self, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The complete lines of a file that were not read before, each with its place for messages."""
+        """Yield the new complete lines of a file, each with its position for messages."""
         start, number = self._read.get(path, (0, 0))
         if not path.is_file() or path.stat().st_size == start:
             return
@@ -187,7 +187,7 @@ class Store:
                 where = f"{path}, line {number}"
                 if len(line) > MAX_BYTES:
                     raise ValueError(
-                        f"{where} is no result of note-tta: it is longer than {MAX_BYTES:,} bytes"
+                        f"{where} is not a result of note-tta: it is longer than {MAX_BYTES:,} bytes"
                     )
                 if not line.endswith(b"\n"):  # still being written, or the writer was killed
                     return
@@ -196,7 +196,7 @@ class Store:
                     schema = content["schema"]
                 if schema != SCHEMA:
                     raise ValueError(
-                        f"{where} is of result schema {schema!r}, this version of note-tta reads {SCHEMA}: "
+                        f"{where} has result schema {schema!r}, but this version of note-tta reads {SCHEMA}: "
                         "read it with the version that wrote it, or run it again into another folder"
                     )
                 start += len(line)
@@ -205,7 +205,7 @@ class Store:
 
 
 def cumulative_error(result: dict[str, Any]) -> list[float]:
-    """The error so far, in percent, at the end of each stretch of a run's stream.
+    """Return the error so far, in percent, at the end of each part of a run's stream.
 
     Example:
         >>> cumulative_error({"samples": 10, "wrong": [5, 1]})
@@ -217,7 +217,7 @@ def cumulative_error(result: dict[str, Any]) -> list[float]:
 
 
 def count_wrong(wrong: Any, stretches: int = STRETCHES) -> list[int]:
-    """The wrong answers in each of `stretches` parts of a stream; in a short stream, of each sample.
+    """Count the wrong answers in each of `stretches` parts of a stream; in a short stream, per sample.
 
     Example:
         >>> count_wrong([True] * 5 + [False, True, False, False, False], 2)
@@ -230,7 +230,7 @@ def count_wrong(wrong: Any, stretches: int = STRETCHES) -> list[int]:
 
 
 def thinned(values: Any, points: int = POINTS, digits: int = 2) -> list[Any]:
-    """At most `points` evenly spaced values of a sequence, including the last one.
+    """Return at most `points` evenly spaced values of a sequence, including the last one.
 
     Example:
         >>> thinned([float(i) for i in range(10)], points=3)
@@ -246,7 +246,7 @@ def thinned(values: Any, points: int = POINTS, digits: int = 2) -> list[Any]:
 
 @contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Say where a damaged line is, and what to do."""
+    """Add to an error where the damaged line is, and what to do."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -15,9 +15,9 @@ class Variant:
     """A row of a table: a method, its source model, and the settings that differ from the defaults.
 
     Attributes:
-        method: A name that `find_method` takes.
+        method: A name for `find_method`.
         called: Its name in tables; by default the method's title.
-        trained_with: The norm layers of the source model; by default those that the method's class names.
+        trained_with: The norm layers of the source model; by default those of the method's class.
         method_options: Keywords of the method.
         norm_options: `alpha` and `correction` of the IABN layers.
     """
@@ -58,7 +58,7 @@ VARIANTS = {name: Variant(name) for name in METHOD_HOMES} | {
     "note_learn_from": Variant("note", "NOTE, learn_from=16 (ours)", method_options=options(learn_from=16)),
     "note_warm_start": Variant("note", "NOTE, warm_start=10 (ours)", method_options=options(warm_start=10)),
 }
-"""Every row of every table by name: the methods, the paper's ablations, and our compositions."""
+"""Every row of every table by name: the methods, the paper's ablations, and our combinations."""
 
 BASELINES = ("source", "bn_stats", "onda", "pl", "tent", "lame", "cotta")
 METHOD_ROWS = (*BASELINES, "note")
@@ -78,7 +78,7 @@ FORMS_OF_NOTE = (("iabn_star_pbrs", "NOTE, IABN swapped in"), ("pbrs", "NOTE, Ba
 
 _ADAM = {"optimizer": "adam", "lr": 0.001}
 
-# Settings per dataset from the papers (or else from the authors' code) that differ from the defaults.
+# Settings per dataset that differ from the defaults, from the papers or else from the authors' code.
 DATASET_OPTIONS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("cotta", "cifar100"): {"p_th": 0.72},
     ("cotta", "imagenet"): {"p_th": 0.1},

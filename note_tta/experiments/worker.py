@@ -30,12 +30,12 @@ from .store import Record, count_wrong, thinned
 
 @dataclass(frozen=True)
 class Settings:
-    """Where a worker finds data and models, and what it computes with.
+    """Where a worker finds data and models, and which threads and device it uses.
 
     Attributes:
         data_root: The data root; None for the default one.
         models: The folder of checkpoints; None for `models` in the data root.
-        threads: torch's threads; None leaves them as they are.
+        threads: The number of torch threads; None leaves it unchanged.
         device: The device that models run on.
     """
 
@@ -51,10 +51,10 @@ class Settings:
 
 
 class Worker:
-    """Runs cells one after another, and keeps the domains and source models that it used last.
+    """Runs cells one after another, and keeps the most recently used domains and source models.
 
     Args:
-        settings: Where data and models are.
+        settings: Where data and models are, and what to run on.
 
     Example:
         >>> stream = Stream("digits", "style", "dirichlet", delta=0.1)
@@ -69,10 +69,10 @@ class Worker:
         self._models = SourceModels(settings.models_folder, settings.device)
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        self._provenance = provenance()  # of the code that is loaded now; the files may change later
+        self._provenance = provenance()  # of the code as loaded now; its files may change later
 
     def dataset(self, name: str, options: Options = ()) -> Dataset:
-        """A dataset, opened once."""
+        """Return a dataset, which is opened once."""
         key = (name, options)
         if key not in self._datasets:
             if name in DATASETS:
@@ -80,9 +80,7 @@ class Worker:
             else:
                 unknown = [option for option, _ in options if option != "recorded"]
                 if unknown:
-                    raise ValueError(
-                        f"your own data takes the option recorded only, got {', '.join(unknown)}"
-                    )
+                    raise ValueError(f"your own data has only the option recorded, got {', '.join(unknown)}")
                 self._datasets[key] = open_own(name, **{option: str(value) for option, value in options})
         return self._datasets[key]
 
@@ -125,7 +123,7 @@ class Worker:
         return Record(job, result, {**self._provenance, **origin})
 
     def attempt(self, job: Job) -> Record | Failure:
-        """Run a job. An error is returned, so that only a dead worker raises one."""
+        """Run a job and return its record, or the error as a `Failure`."""
         try:
             return self.run(job)
         except Exception as error:
@@ -141,14 +139,14 @@ class Worker:
 
 
 def draw_stream(stream: Stream, labels: dict[str, Tensor]) -> streams.DomainOrder:
-    """The order of a stream's samples.
+    """Draw the order of a stream's samples.
 
-    It is drawn from the seed and the domain's name, so each domain has its own order and all methods see the
-    same one.
+    The order depends on the seed and the domain's name. So each domain has its own order, and all methods see the
+    same order.
 
     Args:
-        stream: What to draw.
-        labels: By domain, the labels of the samples that are used.
+        stream: The stream to draw.
+        labels: The labels of the used samples, by domain.
     """
     for name, values in labels.items():
         if len(values) == 0:
@@ -171,18 +169,18 @@ def _one_order(stream: Stream, labels: Tensor, generator: torch.Generator) -> Te
 
 
 def build_method(cell: Cell, model: nn.Module, dataset: Dataset | None = None) -> Method:
-    """The cell's method on `model`, with its options and its own generator.
+    """Build the cell's method on `model`, with its options and its own generator.
 
     Besides the method's own keywords, the options `memory` (`pbrs`, `reservoir`, `fifo`) and `capacity` set
     NOTE's memory.
 
     Args:
-        cell: What to build.
+        cell: The cell.
         model: The source model.
-        dataset: The dataset, whose domain `test` gives source samples to a method that needs them.
+        dataset: The dataset. Its domain `test` provides source samples for a method that needs them.
 
     Raises:
-        ValueError: The method is unknown or does not take an option.
+        ValueError: The method is unknown or does not have one of the options.
     """
     make, inner = find_method(cell.method), find_method(cell.method.partition("+")[0])
     facts = method_class(cell.method)
@@ -198,7 +196,7 @@ def build_method(cell: Cell, model: nn.Module, dataset: Dataset | None = None) -
         return make(model, **keywords)
     except TypeError as error:
         raise ValueError(
-            f"{cell.method} does not take these options: {', '.join(keywords)} ({error})"
+            f"{cell.method} does not accept these options: {', '.join(keywords)} ({error})"
         ) from error
 
 
@@ -216,7 +214,7 @@ def _generator(stream: Stream, purpose: str) -> torch.Generator:
 
 
 def _data_origin(domains: dict[str, Domain]) -> dict[str, str]:
-    """Where data comes from; for several domains, a digest of their fingerprints."""
+    """Return the origin of the data; for several domains, a hash of their fingerprints."""
     prints = [domain.fingerprint for domain in domains.values()]
     if len(prints) > 1:
         prints = [f"sha256:{hashlib.sha256(' '.join(prints).encode()).hexdigest()[:16]}"]
@@ -239,5 +237,5 @@ def _summary(outcome: Result, method: Method) -> dict[str, Any]:
 
 
 def _short(value: float | None) -> float | None:
-    """A percentage with two digits, or an int if it is whole."""
+    """Round a percentage to two digits; a whole number becomes an int."""
     return None if value is None else int(value) if value == int(value) else round(value, 2)

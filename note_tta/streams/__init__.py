@@ -1,7 +1,7 @@
-"""Orders of a stream: over one domain, and over several.
+"""Orders of a stream over one domain, and over several domains.
 
-An order over one domain is a LongTensor of indices. An order over several domains is a `DomainOrder`, which knows
-the domain of each sample and where each domain begins.
+An order over one domain is a LongTensor of indices. An order over several domains is a `DomainOrder`, which holds the
+domain of each sample and the position where each domain begins.
 """
 
 from .orders import chronological, dirichlet, iid, label_shift, mean_run_length, slotted, sorted, thinned

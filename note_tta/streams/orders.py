@@ -1,4 +1,4 @@
-"""Orders over one domain. All but `label_shift` and `thinned` return every index exactly once."""
+"""Orders over one domain. All except `label_shift` and `thinned` return every index exactly once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _TRIES = 1000
 
 
 def iid(labels: Tensor | Sequence[int], generator: torch.Generator | None = None) -> Tensor:
-    """Uniformly shuffled: the stream that most adaptation methods assume.
+    """Shuffle uniformly: the stream that most adaptation methods assume.
 
     Args:
         labels: One label per sample; only their number matters.
-        generator: Source of randomness; None is a new generator with torch's default seed.
+        generator: Source of randomness; None means a new generator with torch's default seed.
 
     Returns:
         Indices, a LongTensor.
@@ -26,7 +26,7 @@ def iid(labels: Tensor | Sequence[int], generator: torch.Generator | None = None
 
 
 def sorted(labels: Tensor | Sequence[int], generator: torch.Generator | None = None) -> Tensor:
-    """Sorted by class; shuffled within a class if a generator is given.
+    """Sort by class; shuffle within each class if a generator is given.
 
     Example:
         >>> sorted([2, 0, 1, 0]).tolist()
@@ -40,30 +40,30 @@ def sorted(labels: Tensor | Sequence[int], generator: torch.Generator | None = N
 
 
 def chronological(labels: Tensor | Sequence[int]) -> Tensor:
-    """The dataset's own order, for data that was recorded over time."""
+    """Keep the dataset's own order, for data that was recorded over time."""
     return torch.arange(len(checked(labels)))
 
 
 def dirichlet(
     labels: Tensor | Sequence[int], delta: float = 0.1, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Temporally correlated: the paper's synthetic stream (appendix, "Dirichlet").
+    """Make a temporally correlated order: the paper's synthetic stream (appendix, "Dirichlet").
 
-    There are as many tokens (stretches of time) as classes. Each class is divided over the tokens by
-    proportions drawn from Dir(`delta`); a token that has its share of samples gets no more. Within a token the
-    classes come one after another in random order.
+    There are as many tokens (stretches of time) as classes. Each class is divided among the tokens in proportions
+    drawn from Dir(`delta`); a token that has its share of samples gets no more. Within a token the classes come one
+    after another in random order.
 
     Args:
         labels: One label per sample.
-        delta: Concentration: the smaller, the fewer tokens hold a class. The same value means very different
-            correlation with 10 and with 1,000 classes, so report `mean_run_length` beside it.
-        generator: Source of randomness; None is a new generator with torch's default seed.
+        delta: The concentration. The smaller it is, the fewer tokens contain a class. The same value gives very
+            different correlation with 10 and with 1,000 classes, so report `mean_run_length` with it.
+        generator: Source of randomness; None means a new generator with torch's default seed.
 
     Returns:
         Indices, a LongTensor.
 
     Raises:
-        ValueError: `delta` is not positive, or no draw in 1,000 fills every token.
+        ValueError: `delta` is not positive, or none of 1,000 draws fills every token.
 
     Example:
         >>> labels = torch.arange(1000) % 4
@@ -85,8 +85,8 @@ def dirichlet(
             parts = [stretch[i] for stretch in stretches for i in rng.permutation(len(stretch))]
             return torch.from_numpy(np.concatenate(parts))
     raise ValueError(
-        f"no Dirichlet({delta:g}) stream of {len(labels)} samples in {tokens} classes gave every token "
-        f"{fewest:g} samples in {_TRIES} tries: raise delta, or give more samples per class"
+        f"in {_TRIES} tries, no Dirichlet({delta:g}) stream of {len(labels)} samples in {tokens} classes gave every "
+        f"token {fewest:g} samples: raise delta, or give more samples per class"
     )
 
 
@@ -97,18 +97,18 @@ def slotted(
     *,
     most_slots: int = 100,
 ) -> Tensor:
-    """Temporally correlated: the sampler of RoTTA (Yuan et al., CVPR 2023) within one domain.
+    """Make a temporally correlated order: the sampler of RoTTA (Yuan et al., CVPR 2023) within one domain.
 
-    Each class, in the order of the data, is cut into as many pieces as there are slots, by proportions drawn
-    from Dir(`gamma`). Within a slot the classes come one after another in random order. Unlike `dirichlet`, it
-    does not balance the slots: a slot may be empty. There are at most 100 slots, so at the same concentration
-    a stream of a hundred classes or more is less correlated.
+    Each class, in the order of the data, is cut into as many pieces as there are slots, in proportions drawn from
+    Dir(`gamma`). Within a slot the classes come one after another in random order. Unlike `dirichlet`, this does not
+    balance the slots, so a slot may be empty. There are at most 100 slots, so at the same concentration a stream of
+    a hundred classes or more is less correlated.
 
     Args:
         labels: One label per sample.
-        gamma: Concentration: the smaller, the fewer slots hold a class.
-        generator: Source of randomness; None is a new generator with torch's default seed.
-        most_slots: The largest number of slots; otherwise there is one per class.
+        gamma: The concentration. The smaller it is, the fewer slots contain a class.
+        generator: Source of randomness; None means a new generator with torch's default seed.
+        most_slots: The largest number of slots. Below it there is one slot per class.
 
     Returns:
         Indices, a LongTensor.
@@ -138,19 +138,19 @@ def label_shift(
     *,
     draws: int = 100,
 ) -> Tensor:
-    """Draws with replacement from a label distribution that shifts: the stream of SAR (Niu et al., 2023).
+    """Draw with replacement from a label distribution that shifts: the stream of SAR (Niu et al., 2023).
 
-    The classes take turns of `draws` samples, in random order. In its turn a class is `imbalance` times as
-    likely as each other class.
+    The classes take turns of `draws` samples, in random order. During its turn a class is `imbalance` times as likely
+    as each other class.
 
     Args:
         labels: One label per sample.
-        imbalance: 1 is a uniform stream, infinity one class after another.
-        generator: Source of randomness; None is a new generator with torch's default seed.
+        imbalance: 1 gives a uniform stream, infinity gives one class after another.
+        generator: Source of randomness; None means a new generator with torch's default seed.
         draws: Samples per turn.
 
     Returns:
-        Indices, a LongTensor of `draws` times the number of classes. Samples may occur twice or never.
+        Indices, a LongTensor of `draws` times the number of classes. A sample may occur several times or never.
 
     Example:
         >>> labels = torch.tensor([0, 0, 1, 1])
@@ -181,15 +181,15 @@ def thinned(
     *,
     vary: bool = False,
 ) -> Tensor:
-    """A choice of samples in which each class is rarer than the one before (TRIBE, Su et al., 2024).
+    """Select samples so that each class is rarer than the one before (TRIBE, Su et al., 2024).
 
-    Of K classes the i-th (from 0) keeps `int(n · imbalance ** (-i / (K - 1)))` samples, chosen at random,
-    where n is the size of the first class.
+    Of K classes, the i-th (from 0) keeps `int(n · imbalance ** (-i / (K - 1)))` samples, chosen at random, where n is
+    the size of the first class.
 
     Args:
         labels: One label per sample.
-        imbalance: How many times as frequent the first class is as the last, at least 1.
-        generator: Source of randomness; None is a new generator with torch's default seed.
+        imbalance: The frequency of the first class divided by that of the last, at least 1.
+        generator: Source of randomness; None means a new generator with torch's default seed.
         vary: Assign these sizes to the classes at random.
 
     Returns:
@@ -215,7 +215,7 @@ def thinned(
 
 
 def mean_run_length(labels: Tensor | Sequence[int]) -> float:
-    """The mean number of consecutive samples of the same class in a stream of `labels`.
+    """Return the mean number of consecutive samples of the same class in a stream of `labels`.
 
     Example:
         >>> mean_run_length([0, 0, 0, 1, 1, 0])
@@ -228,7 +228,7 @@ def mean_run_length(labels: Tensor | Sequence[int]) -> float:
 
 
 def _deal(members: list[np.ndarray], delta: float, rng: np.random.Generator) -> list[list[np.ndarray]]:
-    """Divide each class over the tokens; per token, one array of indices per class."""
+    """Divide each class among the tokens; return one array of indices per token and class."""
     tokens = len(members)
     share = sum(map(len, members)) / tokens
     held = np.zeros(tokens)
@@ -242,15 +242,15 @@ def _deal(members: list[np.ndarray], delta: float, rng: np.random.Generator) -> 
 
 
 def _cut(member: np.ndarray, proportions: np.ndarray) -> list[np.ndarray]:
-    """Cut a class into pieces of these proportions, at points rounded down."""
+    """Cut a class into pieces of these proportions; the cuts are rounded down."""
     return np.split(member, np.floor(np.cumsum(proportions)[:-1] * len(member)).astype(int))
 
 
 def _proportions(delta: float, room: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A draw from Dir(delta), set to zero where there is no room, and renormalised.
+    """Draw from Dir(delta), set the values without room to zero, and renormalise.
 
-    It is drawn in logarithms, since with a small delta almost every Gamma variate underflows to zero. This
-    also leaves a positive value in every token, so that the renormalisation is always defined.
+    The draw uses logarithms, because with a small delta almost every Gamma variate underflows to zero. Thus every
+    token has a positive value, and the renormalisation is always defined.
     """
     logs = np.log(rng.standard_gamma(delta + 1, len(room))) + np.log1p(-rng.random(len(room))) / delta
     logs[~room] = -np.inf
@@ -259,13 +259,13 @@ def _proportions(delta: float, room: np.ndarray, rng: np.random.Generator) -> np
 
 
 def _members(labels: Tensor) -> list[np.ndarray]:
-    """The indices of each class that occurs, in ascending order."""
+    """Return the indices of each class that occurs, in ascending order."""
     values = labels.numpy()
     return [np.flatnonzero(values == label) for label in np.unique(values)]
 
 
 def _numpy_generator(generator: torch.Generator | None) -> np.random.Generator:
-    """A numpy generator seeded by one draw from torch's."""
+    """Make a numpy generator, seeded by one draw from torch's generator."""
     seed = torch.randint(2**62, (), generator=generator or torch.Generator()).item()
     return np.random.default_rng(int(seed))
 
@@ -274,11 +274,11 @@ def _check_concentration(name: str, value: float) -> None:
     if not value > 0:
         raise ValueError(f"{name} must be greater than 0, got {value}")
     if value == math.inf:
-        raise ValueError(f"{name} must be finite: a stream without correlation is iid")
+        raise ValueError(f"{name} must be finite: for a stream without correlation, use iid")
 
 
 def checked(labels: Tensor | Sequence[int]) -> Tensor:
-    """The labels as a one-dimensional tensor on the CPU."""
+    """Return the labels as a one-dimensional tensor on the CPU."""
     labels = torch.as_tensor(labels)
     if labels.ndim != 1:
         raise ValueError(f"labels must be one-dimensional, got shape {tuple(labels.shape)}")

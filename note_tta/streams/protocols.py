@@ -1,7 +1,7 @@
-"""Streams over several domains: one after another, again and again, or mixed.
+"""Streams over several domains: one after another, repeated, or mixed.
 
-Each protocol takes the labels of its domains, in the order of the domains, and returns a `DomainOrder`.
-`in_turn` and `pooled` are general; the named ones are those of the literature.
+Each protocol takes the labels of its domains, in the order of the domains, and returns a `DomainOrder`. `in_turn` and
+`pooled` are general; the others are protocols from the literature.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Order = Callable[[Tensor, torch.Generator], Tensor]
 
 
 class Samples(Protocol):
-    """What `DomainOrder.batches` needs of a domain; the domains of `note_tta.data` have it."""
+    """The part of a domain that `DomainOrder.batches` uses; the domains of `note_tta.data` provide it."""
 
     @property
     def labels(self) -> Tensor:
@@ -47,7 +47,7 @@ class DomainOrder:
         names: The names of the domains.
         domain: For each sample of the stream, the position of its domain in `names`.
         index: For each sample, its index within its domain.
-        visit: For each sample, how often the stream has gone through all domains before.
+        visit: For each sample, how many times the stream has gone through all domains before.
 
     Example:
         >>> stream = in_turn({"fog": [0, 1], "snow": [1, 1, 0]}, orders.sorted, visits=2)
@@ -68,12 +68,12 @@ class DomainOrder:
 
     @property
     def visits(self) -> int:
-        """How often the stream goes through all domains."""
+        """How many times the stream goes through all domains."""
         return int(self.visit.max()) + 1 if len(self) else 0
 
     @property
     def begins(self) -> list[Begin]:
-        """Where each stretch of one domain in one visit begins; in a mixed stream, nearly everywhere."""
+        """Where each stretch of one domain in one visit begins; in a mixed stream, at nearly every sample."""
         changes = (self.domain[1:] != self.domain[:-1]) | (self.visit[1:] != self.visit[:-1])
         positions = torch.cat([torch.zeros(min(1, len(self)), dtype=torch.long), changes.nonzero()[:, 0] + 1])
         return [
@@ -82,13 +82,13 @@ class DomainOrder:
         ]
 
     def labels(self, labels: Labels) -> Tensor:
-        """The labels of the stream, given those of its domains."""
+        """Return the labels of the stream, given the labels of its domains."""
         parts = [torch.as_tensor(labels[name]).cpu() for name in self.names]
         starts = torch.tensor([0, *(len(part) for part in parts)]).cumsum(0)
         return torch.cat(parts)[starts[self.domain] + self.index]
 
     def batches(self, domains: Mapping[str, Samples], size: int = 64) -> Batches:
-        """The stream as batches of inputs and labels for `evaluate`. A batch may hold several domains.
+        """Return the stream as batches of inputs and labels for `evaluate`. A batch may hold several domains.
 
         Args:
             domains: The domains by name.
@@ -109,13 +109,13 @@ class DomainOrder:
         return Batches(len(self), size, read)
 
     def errors(self, wrong: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Error in percent by visit and domain, `[visits, domains]`; NaN if a visit lacks a domain.
+        """Return the error in percent per visit and domain, `[visits, domains]`; NaN if a visit lacks a domain.
 
         The error of a visit is the mean of its row.
 
         Args:
             wrong: For each sample of the stream, whether its answer was wrong.
-            labels: The labels of the stream, if every class should count the same whatever its size.
+            labels: The labels of the stream. If given, every class has the same weight, regardless of its size.
         """
         if len(wrong) != len(self):
             raise ValueError(f"wrong must have {len(self)} values, one per sample, got {len(wrong)}")
@@ -131,7 +131,7 @@ class DomainOrder:
 
 
 class Batches:
-    """The batches of a stream. They are read when they are needed, and can be iterated any number of times."""
+    """The batches of a stream. They are read when needed, and can be iterated any number of times."""
 
     def __init__(self, samples: int, size: int, read: Callable[[slice], tuple[Tensor, Tensor]]) -> None:
         if size < 1:
@@ -149,13 +149,13 @@ class Batches:
 def in_turn(
     labels: Labels, order: Order, *, visits: int = 1, generator: torch.Generator | None = None
 ) -> DomainOrder:
-    """One domain after another, `visits` times; each domain has a new order in every visit.
+    """Go through one domain after another, `visits` times; each domain has a new order in every visit.
 
     Args:
         labels: The labels of each domain, in the order of the domains.
         order: Maps one domain's labels and a generator to its order, as `iid` does.
-        visits: How often to go through all domains.
-        generator: Source of randomness; None is a new generator with torch's default seed.
+        visits: How many times to go through all domains.
+        generator: Source of randomness; None means a new generator with torch's default seed.
     """
     if visits < 1:
         raise ValueError(f"visits must be at least 1, got {visits}")
@@ -175,12 +175,12 @@ def in_turn(
 
 
 def pooled(labels: Labels, order: Order, *, generator: torch.Generator | None = None) -> DomainOrder:
-    """The samples of all domains in one pool, ordered together.
+    """Put the samples of all domains into one pool and order them together.
 
     Args:
         labels: The labels of each domain.
         order: Maps the pool's labels and a generator to an order, as `iid` does.
-        generator: Source of randomness; None is a new generator with torch's default seed.
+        generator: Source of randomness; None means a new generator with torch's default seed.
     """
     names, values = _checked(labels)
     chosen = order(torch.cat(values), generator or torch.Generator())
@@ -213,8 +213,8 @@ def mixed(
 
     Args:
         labels: The labels of each domain.
-        delta: Concentration of the paper's Dirichlet stream over the whole pool; None shuffles it.
-        generator: Source of randomness; None is a new generator with torch's default seed.
+        delta: Concentration of the paper's Dirichlet stream over the whole pool; None shuffles the pool.
+        generator: Source of randomness; None means a new generator with torch's default seed.
     """
     order = orders.iid if delta is None else partial(_dirichlet, delta)
     return pooled(labels, order, generator=generator)
@@ -237,10 +237,10 @@ def imbalanced(
 
     Args:
         labels: The labels of each domain.
-        imbalance: How many times as frequent the first class is as the last.
-        vary: Let the frequent class differ between domains; otherwise it is the first one in all.
+        imbalance: The frequency of the first class divided by that of the last.
+        vary: Let the frequent class differ between domains; otherwise it is the first class in all domains.
         gamma: Concentration of the stream within a domain.
-        generator: Source of randomness; None is a new generator with torch's default seed.
+        generator: Source of randomness; None means a new generator with torch's default seed.
     """
 
     def order(values: Tensor, generator: torch.Generator) -> Tensor:

@@ -42,5 +42,7 @@ def test_results_of_another_version_are_one_line_and_exit_code_2(results, progra
     path.write_text(path.read_text().replace('"schema":2', '"schema":7'))
     assert program("report", results) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {path}, line 1 is of result schema 7, this version of note-tta reads 2")
+    assert error.startswith(
+        f"error: {path}, line 1 has result schema 7, but this version of note-tta reads 2"
+    )
     assert error.count("\n") == 1

@@ -154,7 +154,7 @@ def test_a_results_folder_of_another_version_is_one_line_and_exit_code_2(call, h
         path.write_text(path.read_text().replace('"schema":2', '"schema":3'))
     capsys.readouterr()
     assert call(*command) == 2
-    assert "is of result schema 3, this version of note-tta reads 2" in capsys.readouterr().err
+    assert "has result schema 3, but this version of note-tta reads 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

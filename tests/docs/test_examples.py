@@ -45,7 +45,7 @@ def test_the_camera_adapts_and_remembers(root, tmp_path):
 
 def test_the_wearable_follows_a_person(root, tmp_path):
     output = run(root, tmp_path, "sensor_stream.py", "--epochs", 4)
-    assert "using made-up recordings instead" in output
+    assert "using synthetic recordings instead" in output
     assert "user22:" in output and "windows" in output and "second     0:" in output
 
 
@@ -62,7 +62,7 @@ def test_many_streams_each_recover(root, tmp_path):
 def test_the_nightly_job_goes_on_where_it_was(root, tmp_path):
     labels = write_images(tmp_path / "today", 80)
     (tmp_path / "today" / "9999.png").write_bytes(b"not an image")
-    assert "81 images, 1 unreadable; 1 updates in all" in run(
+    assert "81 images, 1 unreadable; 1 updates in total" in run(
         root, tmp_path, "batch_job.py", "today", "out.csv"
     )
     with (tmp_path / "out.csv").open(newline="") as file:
@@ -71,7 +71,7 @@ def test_the_nightly_job_goes_on_where_it_was(root, tmp_path):
     wrong = sum(int(row["class"]) != label for row, label in zip(rows, labels, strict=False))
     assert wrong < 40
     again = run(root, tmp_path, "batch_job.py", "today", "out.csv")
-    assert "2 unreadable; 2 updates in all" in again
+    assert "2 unreadable; 2 updates in total" in again
 
 
 def test_the_method_of_the_page_passes_the_contract_suite(root, tmp_path):

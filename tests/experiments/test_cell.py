@@ -65,10 +65,10 @@ def test_a_row_is_a_cell_without_what_a_table_averages_over():
     ("change", "message"),
     [
         ({"order": "random"}, "unknown stream 'random'; known are dirichlet, iid, sorted, chronological"),
-        ({"delta": None}, "delta belongs to a dirichlet stream"),
+        ({"delta": None}, "a dirichlet stream needs a delta and others have none"),
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"visits": 0}, "visits must be at least 1, got 0"),
-        ({"visits": 2}, "visits belong to a recurring stream, got 2 for a dirichlet one"),
+        ({"visits": 2}, "only a recurring stream has visits, got visits 2 for a dirichlet stream"),
     ],
 )
 def test_impossible_streams_are_refused(change, message):
@@ -96,7 +96,7 @@ def test_impossible_cells_are_refused(change, message):
         ({"dataset": None}, "a cell's dataset cannot be None"),
         ({"samples": 1.5}, "a cell's samples cannot be 1.5"),
         ({"method_options": []}, r"a cell's method_options cannot be \[\]"),
-        ({"method_options": {"x": [1]}}, "option x must be a string, a number or a truth value, got list"),
+        ({"method_options": {"x": [1]}}, "option x must be a string, a number or a bool, got list"),
         ({"more": 1}, "missing or unknown: more"),
     ],
 )
@@ -108,5 +108,5 @@ def test_a_crafted_configuration_is_refused(change, message):
 def test_a_configuration_without_its_dataset_or_of_another_kind_is_refused():
     with pytest.raises(ValueError, match="missing or unknown: dataset"):
         job_from_config({"domain": "fog", "order": "iid"})
-    with pytest.raises(ValueError, match=r"a configuration cannot be \[\]"):
+    with pytest.raises(ValueError, match=r"a configuration must be a dict, got \[\]"):
         job_from_config([])

@@ -216,10 +216,10 @@ def line(**changes):
         ("[]\n", "is a damaged result"),
         ("{}\n", "is a damaged result: it has no 'schema'"),
         ("[" * 100_000 + "\n", "is a damaged result"),
-        (line(schema=1), "is of result schema 1, this version of note-tta reads 2"),
-        (line(schema=99), "is of result schema 99"),
+        (line(schema=1), "has result schema 1, but this version of note-tta reads 2"),
+        (line(schema=99), "has result schema 99"),
         (line(cell={}), "is a damaged result: a cell has the fields"),
-        (line(cell=[]), r"is a damaged result: a configuration cannot be \[\]"),
+        (line(cell=[]), r"is a damaged result: a configuration must be a dict, got \[\]"),
         (line(result={}), "is a damaged result: it has no 'error'"),
         (line(result={"error": "low"}), "its error is 'low'"),
         (line(result={"error": float("nan")}), "its error is nan"),
@@ -243,7 +243,7 @@ def test_a_line_without_end_is_refused(tmp_path):
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
     with pytest.raises(
-        ValueError, match="line 1 is no result of note-tta: it is longer than 4,000,000 bytes"
+        ValueError, match="line 1 is not a result of note-tta: it is longer than 4,000,000 bytes"
     ):
         list(Store(tmp_path))
 

@@ -111,7 +111,7 @@ def test_a_model_of_another_class_count_is_refused(here, folder):
 def test_a_model_for_other_shapes_is_refused(here, tmp_path):
     np.savez(tmp_path / "grey.npz", x=np.zeros((4, 8, 8, 1), np.uint8), y=[0, 1, 0, 1])
     cell = Cell(Stream(str(tmp_path / "grey.npz"), "all", "iid"), "source", model="own_models:make_model")
-    with pytest.raises(ValueError, match=r"does not take samples of shape \(1, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"does not accept samples of shape \(1, 8, 8\)"):
         Worker(Settings()).run(cell)
 
 
@@ -191,5 +191,5 @@ def test_recorded_is_name_or_time_and_for_folders(tmp_path):
         open_own(tmp_path / "a.npz", recorded="name")
     worker = Worker(Settings())
     assert worker.dataset(str(tmp_path), (("recorded", "name"),)).stream == "chronological"
-    with pytest.raises(ValueError, match="your own data takes the option recorded only, got severity"):
+    with pytest.raises(ValueError, match="your own data has only the option recorded, got severity"):
         worker.dataset(str(tmp_path), (("severity", 3),))

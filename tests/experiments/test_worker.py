@@ -170,7 +170,7 @@ def test_options_make_the_method(tiny):
     [
         ({"method": "magic"}, "unknown method 'magic'; known are source, bn_stats"),
         ({"method_options": options(memory="none")}, "memory must be pbrs, reservoir or fifo, got 'none'"),
-        ({"method_options": options(depth=3)}, "note does not take these options: depth"),
+        ({"method_options": options(depth=3)}, "note does not accept these options: depth"),
         ({"model": "resnet9"}, "unknown model 'resnet9'; known are resnet18"),
         ({"width": 8}, "no source model cifar10-resnet18-w8-iabn-seed0"),
         ({"stream": Stream("cifar10", "rain", "iid")}, "unknown domain 'rain' of cifar10"),
