@@ -1,9 +1,9 @@
-"""A nightly job: classify the images that came in today, learn from them, and remember for tomorrow.
+"""A nightly job: classify the images of the day, learn from them, and save the state for the next day.
 
     python examples/batch_job.py today/ predictions.csv --state adapted.pt
 
-Run it again on tomorrow's folder with the same state, and it continues where it stopped. A job that is killed
-leaves yesterday's state intact.
+Run it again on tomorrow's folder with the same state, and it continues where it stopped. If a job is killed, the
+state of the day before stays intact.
 """
 
 import argparse
@@ -21,7 +21,7 @@ BATCH = 50
 
 
 def read(path: Path) -> torch.Tensor:
-    """One image as a grey 1x32x32 tensor in [0, 1]. If it cannot be read, it is NaN, which NOTE does not learn from."""
+    """Read an image as a grey 1x32x32 tensor in [0, 1]. A damaged file becomes NaN, from which NOTE does not learn."""
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("L").resize((32, 32)), dtype=np.float32)
@@ -56,7 +56,7 @@ def main() -> None:
         writer.writerows(rows)
     tta.save_state(arguments.state, method)
     refused = method.counters["rejected_samples"]
-    print(f"{len(files):,} images, {refused} unreadable; {method.counters['updates']} updates in all")
+    print(f"{len(files):,} images, {refused} unreadable; {method.counters['updates']} updates in total")
 
 
 if __name__ == "__main__":

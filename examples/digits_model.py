@@ -1,4 +1,4 @@
-"""A small classifier of handwritten digits, trained in a few seconds, in place of your own model."""
+"""A small classifier of handwritten digits, trained in a few seconds. Use your own model instead."""
 
 import torch
 from torch import nn
@@ -12,9 +12,9 @@ def train_digits(norm: str = "iabn", samples: int = 1500, epochs: int = 4, width
     """Train on clean 32x32 digits for a few seconds.
 
     Args:
-        norm: "iabn" as NOTE wants it, or "bn" for the baselines.
-        samples: Training images.
-        epochs: Passes over them.
+        norm: "iabn" for NOTE, or "bn" for the baselines.
+        samples: The number of training images.
+        epochs: The number of passes over them.
         width: Channels of the first convolution.
     """
     train = open_dataset("digits").domain("train")

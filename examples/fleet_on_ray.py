@@ -1,11 +1,11 @@
-"""Streams on several machines with Ray: the id of a stream decides which worker has it; a worker may die at any time.
+"""Streams on several machines with Ray: the id of a stream decides its worker, and a worker may die at any time.
 
-    python examples/fleet_on_ray.py        # two local workers, one of which is killed in mid-stream
+    python examples/fleet_on_ray.py        # two local workers; one is killed in the middle of the streams
 
-Ids are divided into shards. A shard is a fleet with its own folder on storage that all machines share. One
-worker at a time has it open, because `spill` is locked. A hash decides which worker that is, so when a worker
-dies, only its own shards move. They continue from their last durable state, and the source sends again what
-came after it.
+Ids are divided into shards. A shard is a fleet with its own folder on storage that all machines share. Only one
+worker at a time can open it, because `spill` is locked. A hash assigns each shard to a worker, so when a worker
+dies, only its own shards move. They continue from their last durable state, and the source sends the later
+samples again.
 """
 
 import os
@@ -27,20 +27,20 @@ SHARDS = 8
 
 
 def shard_of(stream: str) -> int:
-    """The shard of a stream: it never changes."""
+    """Return the shard of a stream, which never changes."""
     return zlib.crc32(stream.encode()) % SHARDS
 
 
 @ray.remote
 class Worker:
-    """The fleets of some shards; a shard is opened when it is asked for."""
+    """The fleets of some shards; a shard is opened when it is first used."""
 
     def __init__(self, model: nn.Module, folder: Path) -> None:
         self.model, self.folder = model, folder
         self.fleets: dict[int, tta.Fleet] = {}
 
     def fleet(self, shard: int) -> tta.Fleet:
-        """A shard's fleet, with all streams that its folder has."""
+        """Return a shard's fleet, with all streams in its folder."""
         if shard not in self.fleets:
             self.fleets[shard] = tta.Fleet(self.model, spill=self.folder / f"shard-{shard}")
         return self.fleets[shard]
@@ -50,12 +50,12 @@ class Worker:
         return self.fleet(shard)(ids, x)
 
     def samples(self, stream: str) -> int:
-        """How many samples a stream has seen: its source continues from there."""
+        """Return how many samples a stream has seen; its source continues from there."""
         fleet = self.fleet(shard_of(stream))
         return fleet.counters(stream)["samples"] if stream in fleet else 0
 
     def state(self, stream: str) -> dict:
-        """A stream's state."""
+        """Return a stream's state."""
         return self.fleet(shard_of(stream)).state_dict(stream)
 
     def release(self, shard: int) -> None:
@@ -64,7 +64,7 @@ class Worker:
             self.fleets.pop(shard).close()
 
     def pid(self) -> int:
-        """The process to kill."""
+        """Return the process id of this worker."""
         return os.getpid()
 
 
@@ -76,11 +76,11 @@ class Router:
         self.workers = {name: Worker.remote(self.model, folder) for name in workers}
 
     def home(self, shard: int) -> str:
-        """The worker of a shard: the one with the largest hash, so the end of a worker moves only its own shards."""
+        """Return the worker of a shard: the one with the largest hash, so that a dead worker moves only its shards."""
         return max(self.workers, key=lambda name: zlib.crc32(f"{name}/{shard}".encode()))
 
     def at(self, stream: str) -> ray.actor.ActorHandle:
-        """The worker that has a stream."""
+        """Return the worker that has a stream."""
         return self.workers[self.home(shard_of(stream))]
 
     def add(self, name: str) -> None:
@@ -90,7 +90,7 @@ class Router:
         ray.get([before[s].release.remote(s) for s in before if self.workers[self.home(s)] != before[s]])
 
     def __call__(self, ids: list[str], x: Tensor) -> tuple[Tensor, set[int]]:
-        """Answers (NaN if a worker died) and the shards of dead workers, whose streams went back to a durable state."""
+        """Return the answers, NaN if a worker died, and the shards of dead workers, which continue from the store."""
         rows = {
             shard: [r for r, name in enumerate(ids) if shard_of(name) == shard] for shard in range(SHARDS)
         }
@@ -115,7 +115,7 @@ class Router:
 
 
 def main(streams: int = 24, length: int = 200, per_call: int = 8) -> None:
-    """Send streams of digits and kill a worker on the way; then compare with streams that were not disturbed."""
+    """Send streams of digits and kill a worker; then compare the streams with undisturbed ones."""
     model, domain = train_digits(), open_dataset("digits").domain("test")
     sources, position = {}, {}
     for number in range(streams):

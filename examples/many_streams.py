@@ -1,6 +1,6 @@
-"""A hundred cameras on one model: each drifts in its own way, and each recovers on its own.
+"""A hundred cameras on one model: each drifts in its own way, and each adapts separately.
 
-Run `python examples/many_streams.py`; with `--spill streams/` twenty streams are in memory and the others in a folder.
+Run `python examples/many_streams.py`. With `--spill streams/`, twenty streams are in memory and the others in a folder.
 """
 
 import argparse
@@ -26,7 +26,7 @@ DRIFTS = {
 
 
 def camera(number: int, drift: str, length: int) -> tuple[Tensor, Tensor]:
-    """A camera's stream, its digits in runs of one class: samples and labels."""
+    """Make the samples and labels of a camera, with digits in runs of one class."""
     domain, generator = open_dataset("digits").domain("test"), torch.Generator().manual_seed(number)
     some = torch.randperm(len(domain), generator=generator)[:length]
     order = some[tta.streams.dirichlet(domain.labels[some], 0.5, generator)]
@@ -34,7 +34,7 @@ def camera(number: int, drift: str, length: int) -> tuple[Tensor, Tensor]:
 
 
 def main() -> None:
-    """Answer one sample of every stream per call; print the errors for each kind of drift."""
+    """Answer one sample per stream in each call; print the errors for each kind of drift."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--length", type=int, default=320, help="samples of each stream")

@@ -1,6 +1,6 @@
-"""A wearable: one second of accelerometer and gyroscope at a time, from a person whom the model has never seen.
+"""A wearable: windows of accelerometer and gyroscope, one second each, from a person whom the model has never seen.
 
-It uses HAPT if present (`note-tta data download hapt`), otherwise made-up recordings in its format.
+It uses HAPT if present (`note-tta data download hapt`), otherwise synthetic recordings in the same format.
 """
 
 import argparse
@@ -17,11 +17,11 @@ from note_tta.train import Recipe, train
 
 
 def open_recordings(folder: Path) -> Dataset:
-    """HAPT from the data root, or synthetic recordings written into `folder`."""
+    """Open HAPT from the data root, or write synthetic recordings into `folder` and open them."""
     try:
         return open_dataset("hapt")
     except MissingData as missing:
-        print(f"{missing}\nusing made-up recordings instead")
+        print(f"{missing}\nusing synthetic recordings instead")
         return open_dataset("hapt", root=write_synthetic_hapt(folder))
 
 
@@ -48,7 +48,7 @@ def main() -> None:
         method = tta.NOTE(model)
         user = dataset.domain(arguments.user)
         before, wrong = None, 0
-        for i in range(len(user)):  # as the recording goes, one window at a time
+        for i in range(len(user)):  # in the order of the recording, one window at a time
             activity = int(method(user.inputs([i])).argmax())
             wrong += activity != int(user.labels[i])
             if activity != before:

@@ -1,14 +1,13 @@
-"""The service on several machines: Ray Serve places streams by id, and restarts what dies.
+"""The service on several machines: Ray Serve assigns streams by id, and restarts shards that die.
 
     pip install 'note-tta[ray]'
     python examples/serve_on_ray.py my_package:make_model /shared/streams --shards 4
 
 A shard is the application of `note_tta.serve` with its own folder in the store, which all machines must share.
-The entrance sends every request to the shard of its stream, so each stream is in one place only. When a machine
-dies, Ray starts its shards elsewhere: they find their streams in the store, and clients continue from what was
-durable. Set
-NOTE_TTA_TOKEN where others than this machine can ask. The number of shards stays; to change it, move the streams
-with GET and PUT /streams/{id}/state.
+The entrance sends every request to the shard of its stream, so each stream is in only one place. When a machine
+dies, Ray starts its shards elsewhere. They find their streams in the store, and clients continue from the last
+durable sample. Set NOTE_TTA_TOKEN if other machines can reach the service. The number of shards is fixed; to
+change it, move the streams with GET and PUT /streams/{id}/state.
 """
 
 import argparse
@@ -57,7 +56,7 @@ class Shard:
         return sent[0]["status"], sent[0]["headers"], content
 
     def process(self) -> int:
-        """The id of the shard's process."""
+        """Return the process id of the shard."""
         return os.getpid()
 
 
@@ -73,7 +72,7 @@ class Entrance:
         _, _, rest = request.url.path.partition("/streams/")
         stream = rest.partition("/")[0]
         if not stream:
-            return JSONResponse({"reason": "ask for a stream: /streams/{id}/…"}, 404)
+            return JSONResponse({"reason": "name a stream in the path: /streams/{id}/…"}, 404)
         scope = {
             "type": "http",
             "method": request.method,
@@ -105,13 +104,13 @@ def deploy(model: str, store: Path, shards: int, token: str | None, port: int) -
 
 
 def main() -> None:
-    """Serve until the process is told to stop."""
+    """Serve until the process is stopped."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("model", help="your network, as module:function")
     parser.add_argument("store", type=Path, help="a folder that all machines share")
-    parser.add_argument("--shards", type=int, default=2, help="parts that the streams are divided into")
-    parser.add_argument("--port", type=int, default=8000, help="the port to listen at")
-    parser.add_argument("--address", help="of a running Ray cluster; by default one is started here")
+    parser.add_argument("--shards", type=int, default=2, help="the number of shards")
+    parser.add_argument("--port", type=int, default=8000, help="the port to listen on")
+    parser.add_argument("--address", help="the address of a running Ray cluster; by default, start one here")
     arguments = parser.parse_args()
     ray.init(address=arguments.address)
     deploy(

@@ -1,4 +1,4 @@
-"""Made-up recordings in HAPT's published format, to try things out without the real ones."""
+"""Synthetic recordings in HAPT's published format, to try things out without the real data."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ def write_synthetic_hapt(root: str | Path, *, sources: int = 4, targets: int = 2
 
     Args:
         root: The data root to write into.
-        sources: How many of the source users 1-21.
-        targets: How many of the target users 22-30.
-        seconds: Length of a segment; each activity has two.
+        sources: How many of the source users 1-21 to write.
+        targets: How many of the target users 22-30 to write.
+        seconds: Length of a segment; each activity has two segments.
     """
     folder = Path(root) / "HAPT" / "RawData"
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def write_synthetic_hapt(root: str | Path, *, sources: int = 4, targets: int = 2
 
 
 def _signal(activity: int, length: int, rng: np.random.Generator) -> np.ndarray:
-    """Accelerometer and gyroscope of one activity: its own rhythm, strength and posture."""
+    """Make the accelerometer and gyroscope signals of one activity, which has its own rhythm, strength and posture."""
     time = np.arange(length) / HZ
     rhythm, strength = {1: (2.0, 0.5), 2: (1.4, 0.4), 3: (2.6, 0.7)}.get(activity, (0.3, 0.02))
     posture = {4: (0.9, 0.3, 0.1), 5: (1.0, 0.0, 0.0), 6: (0.0, 0.7, 0.7)}.get(activity, (1.0, 0.1, 0.0))

@@ -1,4 +1,4 @@
-"""TemporalPrior: what was seen a moment ago is likely to be seen again."""
+"""TemporalPrior: a class that was seen a moment ago is likely to be seen again."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from note_tta.methods.method import Method
 
 
 class ClassPrior:
-    """How likely each class is right now; it has a state, so it can be a part of a method."""
+    """The current probability of each class. It has a state, so it can be a part of a method."""
 
     def __init__(self) -> None:
         self.probabilities: Tensor | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The probabilities, or None before the first sample."""
+        """Return the probabilities, or None before the first sample."""
         return {"probabilities": self.probabilities}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
-        """Take over a state."""
+        """Load a state."""
         self.probabilities = state["probabilities"]
 
 
 class TemporalPrior(Method):
     """Answer with the model's probabilities times a class prior that follows the stream.
 
-    The model does not change, so this works with any norm layers. Each sample is answered with the prior from
-    before it, and then moves the prior towards its own probabilities, so batch boundaries do not matter.
+    The model does not change, so this works with any norm layers. Each sample is answered with the current prior
+    and then moves the prior towards its own probabilities, so batch boundaries do not matter.
 
     Args:
         model: Any classifier.
-        decay: How much of the prior each sample keeps; with 1 it never moves.
+        decay: How much of the prior is kept per sample; with 1 the prior never moves.
         floor: The smallest probability that the prior gives to a class, so that no class is ruled out.
     """
 
@@ -52,7 +52,7 @@ class TemporalPrior(Method):
         self.prior = self.part("prior", ClassPrior())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Answer a batch, sample after sample."""
+        """Answer a batch, one sample after another."""
         logits = self.all_finite(self.predict(x))
         log_p = logits.float().log_softmax(dim=1)
         prior = self.prior.probabilities

@@ -3,7 +3,7 @@
     python examples/webcam_stream.py                          # 1,000 synthetic frames in fading light
     python examples/webcam_stream.py --frames folder/         # your own frames, in the order of their names
 
-With OpenCV installed, `frames()` is where `cv2.VideoCapture(0)` would go.
+For a live camera, replace `frames_of` by a loop over OpenCV's `cv2.VideoCapture(0)`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from note_tta.data import open_dataset
 
 
 def frames_of(folder: Path) -> Iterator[tuple[Tensor, None]]:
-    """Grey 32x32 frames in [0, 1] from the images of a folder."""
+    """Yield grey 32x32 frames in [0, 1] from the images of a folder."""
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() in {".png", ".jpg", ".jpeg", ".bmp"}:
             with Image.open(path) as image:
@@ -30,7 +30,7 @@ def frames_of(folder: Path) -> Iterator[tuple[Tensor, None]]:
 
 
 def synthetic_frames(count: int) -> Iterator[tuple[Tensor, int]]:
-    """Digits in long runs of one class, while the light fades and haze builds up."""
+    """Yield digits in long runs of one class, while the light fades and haze builds up."""
     domain = open_dataset("digits").domain("test")
     order = tta.streams.dirichlet(domain.labels, 0.1, torch.Generator().manual_seed(0))[:count]
     for i, index in enumerate(order.tolist()):
