@@ -1,6 +1,6 @@
-"""What the README and the home page tell of measurements: the results table, and how soon the demonstration shows.
+"""The measured parts of the README and the home page: the results table, and how fast the demonstration starts.
 
-`python docs/tools/readme_table.py` writes it into them.
+`python docs/tools/readme_table.py` writes them into both pages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from note_tta.report.tables import mean_run
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"README.md": "docs/results.md", "docs/index.md": "results.md"}
-"""Where the table stands, and how each page links to all results."""
+"""The pages with the table, and the link to all results on each page."""
 
 DEMO = ("<!-- demo: written by docs/tools/readme_table.py -->", "<!-- end of demo -->")
 START, END = "<!-- results: written by docs/tools/readme_table.py -->", "<!-- end of results -->"
@@ -31,10 +31,10 @@ EMPTY = "No results are committed yet; `note-tta reproduce table1 --dataset cifa
 
 
 def table(folder: Path, link: str = "docs/results.md") -> str:
-    """The table in Markdown, or a sentence if there are no results.
+    """Return the table in Markdown, or a sentence if there are no results.
 
-    Each dataset has the setup with the most results. A cell is the mean over the target domains and seeds that
-    Source has; a method with fewer is left out.
+    For each dataset the setup with the most results is shown. A cell is the mean over the target domains and seeds
+    that Source has; a method with fewer is left out.
     """
     scores = Scores(Store(folder))
     setups = [setup for name in SHOWN if (setup := scores.main_setup(name))]
@@ -48,14 +48,15 @@ def table(folder: Path, link: str = "docs/results.md") -> str:
             cells = " | ".join(column.get(row, NONE) for column in columns)
             lines.append(f"| {VARIANTS[row].title} | {cells} |")
     legend = (
-        f"Error in percent, lowest in **bold**; {WORSE} worse than Source, which does not adapt. "
-        f"{_behind(setups, columns)}[All results]({link})."
+        "Error in percent on correlated streams (runs of *n*: on average *n* samples of one class in a row). Lowest in "
+        f"**bold**; {WORSE} worse than Source, the model without adaptation. {_behind(setups, columns)}"
+        f"[All results]({link})."
     )
     return "\n".join([*lines, "", legend])
 
 
 def fill(page: str, content: str, start: str = START, end: str = END) -> str:
-    """A page with `content` between two markers."""
+    """Put `content` between two markers of a page."""
     before, found_start, rest = page.partition(start)
     _, found_end, after = rest.partition(end)
     if not found_start or not found_end:
@@ -70,12 +71,13 @@ def _head(scores: Scores, setup: Setup) -> str:
 
 
 def _behind(setups: list[Setup], columns: list[dict[str, str]]) -> str:
-    """Where NOTE alone is not the best."""
+    """Say where NOTE alone is not the best method."""
     lowest = [next(row for row, cell in column.items() if cell.startswith("**")) for column in columns]
     behind = [
         DATASETS[setup.dataset].title for setup, row in zip(setups, lowest, strict=True) if row != "note"
     ]
-    return f"NOTE alone is not the best on {', '.join(behind)}. " if behind else ""
+    where = "any of them" if len(behind) == len(setups) else " and ".join(behind)
+    return f"NOTE alone is not the best method on {where}. " if behind else ""
 
 
 def _column(scores: Scores, setup: Setup) -> dict[str, str]:

@@ -69,7 +69,15 @@ def test_the_table_marks_the_lowest_and_the_worse_and_names_the_runs(tool, tmp_p
         "| NOTE + filter (ours) | **5.0 ± 0.0** | – |",
     ]
     assert len(lines) == 8
-    assert lines[7].endswith("NOTE alone is not the best on CIFAR10-C, HAPT. [All results](elsewhere.md).")
+    assert lines[7].endswith("NOTE alone is not the best method on any of them. [All results](elsewhere.md).")
+
+
+def test_the_table_names_the_datasets_on_which_note_is_not_the_best(tool, tmp_path):
+    save(tmp_path, "source", 50.0)
+    save(tmp_path, "note", 30.0, norm="iabn")
+    save(tmp_path, "source", 9.0, dataset="hapt", domain="user22", stream="chronological")
+    legend = tool("readme_table").table(tmp_path).splitlines()[-1]
+    assert "NOTE alone is not the best method on HAPT. " in legend
 
 
 def test_a_row_that_covers_less_than_source_is_left_out(tool, tmp_path):
