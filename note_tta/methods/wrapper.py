@@ -46,7 +46,12 @@ class Wrapper:
     def __call__(self, x: Tensor) -> Tensor:
         """Answer a batch, then learn from it; see `Method`."""
         with self._lock:
-            if not self.batch_free or not isinstance(x, Tensor) or len(x) <= self.room():
+            if (
+                not isinstance(x, Tensor)
+                or x.shape[:1] == (1,)
+                or not self.batch_free
+                or len(x) <= self.room()
+            ):
                 return self.after(x, self.method(x))
             usable = finite_rows(self.inner.checked(x))
             seen = torch.arange(1, len(x) + 1) if usable is None else usable.cumsum(0).cpu()

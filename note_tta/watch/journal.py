@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+LOG = logging.getLogger("note_tta.watch")
 
 EVENTS = 200
 """So many of the latest events are kept."""
@@ -45,11 +49,23 @@ class Journal:
         self.names: list[str] = []
         self.looks = torch.zeros(0, 0, dtype=torch.float64)
 
-    def tell(self, samples: int, kind: str, cause: str, numbers: dict[str, float]) -> Event:
-        """Write down an event."""
+    def tell(
+        self,
+        samples: int,
+        kind: str,
+        cause: str,
+        numbers: dict[str, float],
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        """Write down an event, log it, and give it to the callback."""
         event = Event(samples, _now(), kind, cause, dict(numbers))
         self.events = [*self.events[1 - EVENTS :], event]
-        return event
+        LOG.log(logging.WARNING if kind in ("alarm", "rollback") else logging.INFO, "%s", event)
+        if on_event is not None:
+            try:
+                on_event(event)
+            except Exception:  # the sample has been answered and learned from: its caller must get the answer
+                LOG.exception("on_event failed")
 
     def note(self, values: dict[str, float]) -> None:
         """Write down a look, in one row of numbers."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..methods.settings import check_count
 
 CHECKED = ("expected_run", "tolerance", "look", "sample", "snapshots")
@@ -17,3 +19,18 @@ def check(expected_run: int, tolerance: float, look: int, sample: int, snapshots
         raise ValueError(f"look must be a multiple of sample ({sample}), got {look}")
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}")
+
+
+def check_state(state: Any, own: dict[str, Any]) -> None:
+    """Refuse a state with settings that make no sense.
+
+    Args:
+        state: A watch's state.
+        own: The settings that stay where the state has none.
+    """
+    settings = state.get("settings") if isinstance(state, dict) else None
+    if isinstance(settings, dict):
+        try:
+            check(**{name: settings.get(name, value) for name, value in own.items()})
+        except TypeError as error:
+            raise ValueError(f"not a state of Watch: {error}") from error

@@ -26,6 +26,8 @@ known, how many standard deviations a layer's statistics have moved."""
 DOUBT = 64
 """So much evidence of misfit or of unsteady answers is a reason to look closely; where both models are
 alike there are 11 and 9."""
+MOST_WAITING = 2**14
+"""So many values of logits wait to be counted; of ten classes, the logits of a look."""
 SHOWN_CLASSES = 32
 """Up to so many classes the history has the share of each."""
 
@@ -78,18 +80,31 @@ class Tally:
         self.trouble = ""
         self.rest = 0
         self.last = -1
-        self.waiting: list[Tensor] = []
+        self.waiting: list[Tensor | list[list[float]]] = []
         self.weight = self.entropy = self.beyond = self.changes = 0.0
         self.differ, self.rank = 0.0, 0.5
         self.answers = self.long = self.ours = self.theirs = torch.zeros(0, dtype=torch.float64)
         self.counts = {"alarms": 0, "rollbacks": 0, "returns": 0, "resting_samples": 0}
         self.counters = {"unlearned_samples": 0, "updates": 0, "rejected_updates": 0}
 
-    def wait(self, logits: Tensor) -> None:
-        """Take in answers; they are counted together later, which is quicker."""
-        if len(logits):
-            self.waiting.append(logits.detach())
-            self.samples += len(logits)
+    def wait(self, logits: Tensor | list[list[float]]) -> None:
+        """Take in logits `[B, K]`, of which it becomes the owner; they are counted together later, which is quicker."""
+        rows = len(logits)
+        if rows:
+            self.waiting.append(logits)
+            self.samples += rows
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many answers wait that they should be counted now."""
+        return sum(len(part) * len(part[0]) for part in self.waiting) >= MOST_WAITING
+
+    def _take_waiting(self) -> Tensor:
+        """The logits that wait, in at least single precision."""
+        parts = [
+            torch.tensor(part) if isinstance(part, list) else part.float().cpu() for part in self.waiting
+        ]
+        return torch.cat(parts) if parts else torch.zeros(0, 0)
 
     def count(self, limit: float, window: int) -> None:
         """Count the answers that wait.
@@ -98,8 +113,7 @@ class Tally:
             limit: An entropy beyond which an answer counts as wrong.
             window: The half-life of the windows over the answers, in samples.
         """
-        logits = torch.cat(self.waiting).cpu()
-        self.waiting = []
+        logits, self.waiting = self._take_waiting(), []
         n, classes = logits.shape
         self._grow(classes)
         answers, entropy = logits.argmax(dim=1), entropies(logits).double()
@@ -231,7 +245,7 @@ class Tally:
         plain = {name: value for name, value in vars(self).items() if not isinstance(value, Detector | Wager)}
         return {
             **{name: value.clone() if isinstance(value, Tensor) else value for name, value in plain.items()},
-            "waiting": torch.cat(self.waiting) if self.waiting else torch.zeros(0, 0),
+            "waiting": self._take_waiting(),
             "evidence": [each.sum for each in self._detectors] + [self.wager.bet, self.wager.squares],
         }
 
@@ -250,7 +264,8 @@ class Tally:
                 setattr(self, name, dict(value) if isinstance(value, dict) else value)
         if {len(w) for w in (self.answers, self.long, self.ours, self.theirs)} != {self.classes}:
             raise ValueError("its windows are of different numbers of classes")
-        if any(logits.ndim != 2 or self.classes not in (0, logits.shape[1]) for logits in self.waiting):
+        waiting = state["waiting"]
+        if waiting.ndim != 2 or (len(waiting) and self.classes not in (0, waiting.shape[1])):
             raise ValueError("its waiting answers are of another number of classes")
         if not -1 <= self.last < max(self.classes, 1):
             raise ValueError(f"its last answer is {self.last}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +22,10 @@ from .journal import Event, Journal
 from .look import CALM, Trouble, broad, look_at
 from .page import write_page
 from .reference import Known, Reference, Source, learn_reference
-from .settings import CHECKED, check
+from .settings import CHECKED, check, check_state
 from .signals import drift, effective_classes
 from .snapshots import Snapshots, name_of
 from .tally import Tally
-
-LOG = logging.getLogger("note_tta.watch")
 
 CANARIES = 64
 """So many source samples are kept."""
@@ -39,6 +37,8 @@ REST = 2
 LONGEST_REST = 64
 SOON = 8
 """An alarm within so many times the rest comes soon again; after so many times itself a rest ends in any case."""
+FEW = 64
+"""So few logits are taken in as Python's numbers, which is quicker."""
 CLOSER = 4
 """So many times as often it is looked at a stream that is new, near to an alarm, or learns again after one, and as
 many more of its samples are put to the source model."""
@@ -105,6 +105,7 @@ class Watch(Wrapper):
         self.expected_run, self.tolerance, self.look, self.sample = expected_run, tolerance, look, sample
         self.snapshots, self.rollback, self.on_event = snapshots, rollback, on_event
         self._bench: Bench | None = None
+        self._batch_free = self.inner.batch_free
         self.tally = self.part("tally", Tally())
         self.journal = self.part("journal", Journal())
         self.ring = self.part("snapshots", Snapshots())
@@ -211,50 +212,48 @@ class Watch(Wrapper):
         self.part("reference", self._known)
 
     def report(self, path: str | Path) -> Path:
-        """Write one self-contained page: health, signals, answers and drift over time, the memory, events.
-
-        Args:
-            path: The HTML file.
-
-        Returns:
-            The same.
-        """
+        """Write one HTML page to `path` and return it: health, signals, answers and drift over time, memory, events."""
         with self._lock:
             return write_page(self, Path(path))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; see `Method`. What it knows of the source comes with it."""
-        settings = state.get("settings") if isinstance(state, dict) else None
-        if isinstance(settings, dict):
-            given = {name: settings.get(name, getattr(self, name)) for name in CHECKED}
-            try:
-                check(**given)
-            except TypeError as error:
-                raise ValueError(f"not a state of Watch: {error}") from error
+        check_state(state, {name: getattr(self, name) for name in CHECKED})
         super().load_state_dict(state)
 
     def after(self, x: Tensor, logits: Tensor) -> Tensor:
         """The same answers; looks where a look is due."""
-        if self.tally.paused or len(x) == 0:
+        tally = self.tally
+        if tally.paused:
             return logits
-        if not torch.isfinite(logits.sum()):
+        few = logits.numel() <= FEW
+        rows = logits.tolist() if few else logits.clone()  # the caller may change the answers in place
+        if not math.isfinite(sum(map(sum, rows)) if few else logits.sum().item()):
             good = torch.isfinite(logits).all(dim=1)
             x, rows = x[good.to(x.device)], logits[good]
-        else:
-            rows = logits
-        tally, step = self.tally, self._step
-        asked = range(-(tally.samples + 1) % step, len(rows), step)
-        due = tally.samples % self.sample + len(rows) >= self.sample
+        before, step = tally.samples, self._step
         tally.wait(rows)
-        for row in asked:
-            self._keep(x[row], int(rows[row].argmax()))
-        if due:
-            tally.count(torch.inf if self.reference is None else self.reference.threshold, self.look)
-            if tally.unasked >= (TOGETHER if step == self.sample else TOGETHER // 2):
-                self._compare()
-            if tally.samples >= (tally.next_look or self._closer):
-                self._look_at_all()
+        if before // step != tally.samples // step:
+            for row in range(-(before + 1) % step, tally.samples - before, step):
+                self._keep(x[row], int(torch.as_tensor(rows[row]).argmax()))
+        if before // self.sample != tally.samples // self.sample:
+            self._see_what_is_due(step)
         return logits
+
+    def _see_what_is_due(self, step: int) -> None:
+        """Count, compare and look where that is due."""
+        tally = self.tally
+        compares = tally.unasked >= (TOGETHER if step == self.sample else TOGETHER // 2)
+        if compares or self._look_is_due or tally.is_full:
+            tally.count(torch.inf if self.reference is None else self.reference.threshold, self.look)
+        if compares:
+            self._compare()
+        if self._look_is_due:
+            self._look_at_all()
+
+    @property
+    def _look_is_due(self) -> bool:
+        return self.tally.samples >= (self.tally.next_look or self._closer)
 
     def _keep(self, sample: Tensor, answer: int) -> None:
         """Keep a sample to put it to the source model with some others."""
@@ -330,7 +329,7 @@ class Watch(Wrapper):
     @property
     def _step(self) -> int:
         """Samples between two that go to the source model; answers by the batch's statistics can spoil at once."""
-        often = self.tally.close or not self.inner.batch_free
+        often = self.tally.close or not self._batch_free
         return max(1, self.sample // CLOSER) if often else self.sample
 
     @property
@@ -389,13 +388,7 @@ class Watch(Wrapper):
         self._tell("drift" if begins else "drift over", words, {"rank": round(self.tally.rank, 4)})
 
     def _tell(self, kind: str, cause: str, numbers: dict[str, float]) -> None:
-        event = self.journal.tell(self.tally.samples, kind, cause, numbers)
-        LOG.log(logging.WARNING if kind in ("alarm", "rollback") else logging.INFO, "%s", event)
-        if self.on_event is not None:
-            try:
-                self.on_event(event)
-            except Exception:  # the sample has been answered and learned from: its caller must get the answer
-                LOG.exception("on_event failed")
+        self.journal.tell(self.tally.samples, kind, cause, numbers, self.on_event)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_bench": None, "on_event": None}

@@ -69,6 +69,15 @@ def test_answers_and_learns_as_the_method_alone_until_an_alarm(digits, source, c
     assert watch.counters == alone.counters
 
 
+@pytest.mark.parametrize("size", [1, 50])
+def test_what_the_caller_does_to_the_answers_is_not_counted(digits, source, clean, size):
+    watches = [tta.Watch(tta.NOTE(digits), source=source, **QUICK) for _ in range(2)]
+    feed(watches[0], clean[0][:400], size)
+    for part in clean[0][:400].split(size):
+        watches[1](part).zero_()
+    assert equal(watches[0].state_dict(), watches[1].state_dict())
+
+
 def test_noise_raises_an_alarm_and_is_undone(poisoned, digits):
     assert kinds(poisoned)[-2:] == ["alarm", "rollback"]
     assert "source samples have lost" in poisoned.alarms[0].cause
