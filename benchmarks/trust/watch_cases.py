@@ -49,6 +49,9 @@ class Case(NamedTuple):
         return None
 
 
+RECURRING = ("contrast", "brightness")
+VISITS = 20
+"""Corruptions of CIFAR10-C that recur, and how often each comes, for one window at a time."""
 SHUFFLED = 2048
 """Samples in no order before a stream becomes correlated."""
 
@@ -63,6 +66,15 @@ def _shuffled_then_correlated(corruption: str, samples: int) -> Iterator[Pool]:
 def _in_order(corruption: str, samples: int) -> Iterator[Pool]:
     x, y = cifar_stream(corruption, samples)
     yield from zip(x.split(BATCH), y.split(BATCH), strict=True)
+
+
+def _recurring_corruptions() -> Iterator[Pool]:
+    """Correlated CIFAR10-C that goes from one corruption to the next, again and again, without a pause."""
+    whole = {corruption: cifar_stream(corruption, 8 * WINDOW) for corruption in RECURRING}
+    for visit in range(VISITS):
+        own = slice(visit % 8 * WINDOW, (visit % 8 + 1) * WINDOW)
+        for x, y in whole.values():
+            yield from zip(x[own].split(BATCH), y[own].split(BATCH), strict=True)
 
 
 def _sorted(domain: str, rounds: int) -> Iterator[Pool]:
@@ -109,6 +121,12 @@ COLLAPSES: dict[str, Case] = {
         _small_source,
         _recurring,
         len(DOMAINS) * STRETCH // WINDOW,
+    ),
+    "RoTTA, CIFAR10-C contrast and brightness, twenty visits to each": Case(
+        lambda: tta.RoTTA(cifar_model("bn")),
+        cifar_source,
+        _recurring_corruptions,
+        len(RECURRING),
     ),
     "TENT, CIFAR10-C brightness, correlated": Case(
         lambda: tta.TENT(cifar_model("bn")),

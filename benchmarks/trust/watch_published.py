@@ -25,6 +25,8 @@ CORRUPTIONS = ("gaussian_noise", "contrast", "frost", "glass_blur", "brightness"
 SAMPLES = 2048
 """Of each stream of CIFAR10-C."""
 SOURCE = 1024
+WHOLE = ("contrast", "frost")
+"""Corruptions whose whole streams are run as well, but for the images that are the watch's source samples."""
 AETTA_EVERY = 4
 """One batch in so many is put to AETTA, whose ten passes cost more than NOTE itself."""
 STAGES = {
@@ -73,6 +75,11 @@ def _cases(
             x, y = cifar_stream(corruption)
             stream = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
             yield f"CIFAR10-C, {corruption}", cifar_model, cifar_source(), stream
+    for corruption in WHOLE:
+        if wanted is None or f"{corruption}, whole" in wanted:
+            x, y = cifar_stream(corruption, len(_order()) - SOURCE)
+            stream = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
+            yield f"CIFAR10-C, {corruption}, whole stream", cifar_model, cifar_source(), stream
 
 
 def published(arguments: argparse.Namespace) -> None:
@@ -82,29 +89,33 @@ def published(arguments: argparse.Namespace) -> None:
     """
     for name, model, source, stream in _cases(arguments.cases):
         watch = partial(tta.Watch, source=source)
-        for title, make, alone in (
-            ("NOTE", tta.NOTE, tta.NOTE),
-            ("adapt", partial(tta.adapt, watch=watch), tta.adapt),
-            ("Source", tta.Source, None),
-        ):
-            method = make(model("iabn"))
-            method = method if title == "adapt" else watch(method)
-            aetta = None if title == "adapt" else AETTA(method.model, STAGES[type(method.model).__name__])
-            wrong = _run(method, stream, aetta)
-            if alone is not None:
-                counts = method.tally.counts
-                row: dict[str, Any] = {"with": _percent(wrong), **counts}
+        for title in ("NOTE", "adapt", "Source"):
+            watched = _make(title, model("iabn"), watch)
+            aetta = None if title == "adapt" else AETTA(watched.model, STAGES[type(watched.model).__name__])
+            wrong = _run(watched, stream, aetta)
+            if title != "Source":
+                counts = watched.tally.counts
+                row: dict[str, Any] = {"samples": len(wrong), "with": _percent(wrong), **counts}
                 touched = counts["alarms"] + counts["returns"]
-                row["without"] = _percent(_run(alone(model("iabn")), stream)) if touched else row["with"]
-                row["causes"] = [str(event) for event in method.events if event.kind in ("alarm", "return")]
-                row["forgetting"] = method.health.signals["forgetting"]
+                alone = _make(title, model("iabn"), None)
+                row["without"] = _percent(_run(alone, stream)) if touched else row["with"]
+                row["causes"] = [str(event) for event in watched.events if event.kind in ("alarm", "return")]
+                row["forgetting"] = watched.health.signals["forgetting"]
                 write(arguments.out, ("published", f"{title}, {name}"), row)
-            if aetta is not None:
-                guess = method.health.error
-                row = {"truth": _percent(wrong[-method.look :]), "aetta": round(100 * aetta.error, 2)}
+            if aetta is not None and aetta.error is not None:
+                guess = watched.health.error
+                row = {"truth": _percent(wrong[-watched.look :]), "aetta": round(100 * aetta.error, 2)}
                 row |= {"estimate": guess.value, "low": guess.low, "high": guess.high}
-                row["constant"] = round(method.reference.error, 2)
+                row["constant"] = round(watched.reference.error, 2)
                 write(arguments.out, ("estimates", f"{title}, {name}"), row)
+
+
+def _make(title: str, model: nn.Module, watch: Callable[[Any], Any] | None) -> Any:
+    """A method by name, with a watch around it where one is given."""
+    if title == "adapt":
+        return tta.adapt(model, watch=watch)
+    method = {"NOTE": tta.NOTE, "Source": tta.Source}[title](model)
+    return method if watch is None else watch(method)
 
 
 def _run(method: Any, stream: list[Pool], aetta: AETTA | None = None) -> Tensor:
