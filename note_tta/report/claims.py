@@ -5,9 +5,9 @@ A claim about several methods has "held so far" if some of them were not run and
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from ..data import DATASETS
@@ -15,6 +15,7 @@ from ..experiments.experiment import Point
 from ..experiments.variants import BASELINES, METHOD_ROWS, VARIANTS
 from .coverage import coverage_text, stream_title, usual
 from .markdown_tables import number
+from .paper_numbers import Number
 from .scores import Score, Scores, Setup
 
 Verdict = Literal["held", "held so far", "not held", "not measured", "does not apply"]
@@ -34,75 +35,61 @@ CLAIMS = {
 }
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A claim on one dataset with one setup.
-
-    Attributes:
-        id: Its roman number.
-        subject: The dataset and the setup.
-        verdict: Whether it held.
-        evidence: The numbers.
-    """
+class Claim(NamedTuple):
+    """A claim on one dataset with one setup."""
 
     id: str
-    subject: str
+    subject: str  # the dataset and the setup
     verdict: Verdict
-    evidence: str
+    evidence: str  # the numbers
 
 
-@dataclass(frozen=True)
-class Ordering:
-    """The methods of one column from best to worst, ours and the paper's.
+class Ordering(NamedTuple):
+    """The methods of one column from best to worst, ours and the paper's."""
 
-    Attributes:
-        subject: The dataset, the stream and the setup.
-        ours: Names with errors, lowest first.
-        apart: Methods over other samples, domains or seeds, which have no place in the order.
-        paper: The paper's order of the rows that both have; empty if it has none.
-        agreement: Spearman's rank correlation of the two; None if there is nothing to compare.
-    """
-
-    subject: str
-    ours: tuple[str, ...]
-    apart: tuple[str, ...]
-    paper: tuple[str, ...]
-    agreement: float | None
+    subject: str  # the dataset, the stream and the setup
+    ours: tuple[str, ...]  # names with errors, lowest first
+    apart: tuple[str, ...]  # methods over other samples, domains or seeds, which have no place in the order
+    paper: tuple[str, ...]  # the paper's order of the rows that both have; empty if it has none
+    agreement: float | None  # Spearman's rank correlation of the two; None if there is nothing to compare
 
 
-class _Comparison(NamedTuple):
-    """Two rows over what both have. The claim is that `lower` has the lower error."""
+class _Pair(NamedTuple):
+    """Two rows over what both have. The claim is that the first has the lower error."""
 
-    lower: str
-    higher: str
-    low: Score
-    high: Score
+    low: Number
+    high: Number
+    first: str  # the row's name and error
+    second: str
     over: str
 
     @property
-    def holds(self) -> bool:
-        return self.low.number.mean < self.high.number.mean
-
-    @property
     def gap(self) -> float:
-        return self.low.number.mean - self.high.number.mean
+        return self.low.mean - self.high.mean
 
 
-Compare = Callable[..., _Comparison | None]
+Compare = Callable[..., _Pair | None]
 """Compares two rows of one setup, by default on correlated streams."""
 
 
 def _compare(
-    scores: Scores, setup: Setup, lower: str, higher: str, streams: tuple[str, str] = ("correlated",) * 2
-) -> _Comparison | None:
+    scores: Scores,
+    setup: Setup,
+    lower: str,
+    higher: str,
+    streams: tuple[str, str] = ("correlated", "correlated"),
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> _Pair | None:
     pair = scores.pair(setup.row(lower, Point(streams[0])), setup.row(higher, Point(streams[1])))
     if pair is None:
         return None
     low, high = pair
-    shared = low.coverage
-    if shared.samples != high.coverage.samples:
-        shared = shared._replace(samples=None)
-    return _Comparison(lower, higher, low, high, coverage_text(setup.dataset, shared, brief=True))
+    alike = low.coverage.samples == high.coverage.samples
+    over = coverage_text(
+        setup.dataset, low.coverage if alike else low.coverage._replace(samples=None), brief=True
+    )
+    said = _said(lower, low, high, names), _said(higher, high, low, names)
+    return _Pair(low.number, high.number, *said, over)
 
 
 def check_claims(scores: Scores) -> list[Claim]:
@@ -127,10 +114,8 @@ def check_claims(scores: Scores) -> list[Claim]:
 
 def orderings(scores: Scores) -> list[Ordering]:
     """The order of the methods in each column, ours beside the paper's."""
-    orders = (
-        _ordering(scores, setup, stream) for setup in scores.setups() for stream in ("correlated", "iid")
-    )
-    return [order for order in orders if order]
+    columns = [(setup, stream) for setup in scores.setups() for stream in ("correlated", "iid")]
+    return [order for column in columns if (order := _ordering(scores, *column))]
 
 
 def _ordering(scores: Scores, setup: Setup, stream: str) -> Ordering | None:
@@ -142,15 +127,16 @@ def _ordering(scores: Scores, setup: Setup, stream: str) -> Ordering | None:
     shared = usual([score.coverage for score in found.values()])
     errors = {row: score.number.mean for row, score in found.items() if score.coverage == shared}
     paper = {row: value.mean for row in errors if (value := setup.paper(stream, row))}
+    apart = [
+        f"{_said(row, score, score)} ({coverage_text(setup.dataset, score.coverage, brief=True)})"
+        for row, score in found.items()
+        if row not in errors
+    ]
+    subject = f"{DATASETS[setup.dataset].title}, {stream_title(stream, setup.dataset).lower()}"
     return Ordering(
-        f"{DATASETS[setup.dataset].title}, {stream_title(stream, setup.dataset).lower()}"
-        + (f" · {setup.label}" if setup.label else ""),
+        subject + (f" · {setup.label}" if setup.label else ""),
         _ranked(errors),
-        tuple(
-            f"{_said(row, score, score)} ({coverage_text(setup.dataset, score.coverage, brief=True)})"
-            for row, score in found.items()
-            if row not in errors
-        ),
+        tuple(apart),
         _ranked(paper) if len(paper) > 1 else (),
         _rank_correlation({row: errors[row] for row in paper}, paper) if len(paper) > 2 else None,
     )
@@ -160,27 +146,26 @@ def _note_is_steady(compare: Compare) -> tuple[Verdict, str]:
     part = compare("note", "note", ("correlated", "iid"))
     if part is None:
         return "not measured", "NOTE was not run on both streams"
-    both = f"{number(part.low.number)} correlated, {number(part.high.number)} i.i.d."
-    held = abs(part.gap) < STEADY_POINTS
-    return ("held" if held else "not held"), f"{both}: {abs(part.gap):.2f} points apart ({part.over})"
+    gap = abs(part.gap)
+    both = f"{number(part.low)} correlated, {number(part.high)} i.i.d."
+    return _held(gap < STEADY_POINTS), f"{both}: {gap:.2f} points apart ({part.over})"
 
 
 def _parts_help(compare: Compare) -> tuple[Verdict, str]:
+    title = {row: _TOGETHER.get(row, VARIANTS[row].title) for row in ("source", "iabn", "pbrs", "note")}
     wanted = (("iabn", "source"), ("pbrs", "source"), ("note", "iabn"), ("note", "pbrs"))
-    titles = {row: _TOGETHER.get(row, VARIANTS[row].title) for row in ("source", "iabn", "pbrs", "note")}
-    return _all({f"{titles[a]} against {titles[b]}": compare(a, b) for a, b in wanted}, _TOGETHER)
+    return _all({f"{title[a]} against {title[b]}": compare(a, b, names=_TOGETHER) for a, b in wanted})
 
 
 def _pbrs_against_rs(setup: Setup, compare: Compare) -> tuple[Verdict, str]:
-    part = compare("note", "iabn_rs")
+    part = compare("note", "iabn_rs", names=_TOGETHER)
     if part is None:
         return "not measured", "IABN+RS was not run"
-    held = round(part.low.number.mean, 1) <= round(part.high.number.mean, 1)
-    text = _told([part], _TOGETHER)
+    text = _told([part])
     papers = [setup.paper("correlated", row) for row in ("note", "iabn_rs")]
     if papers[0] and papers[1]:
         text += f"; in the paper: {number(papers[0])} against {number(papers[1])}"
-    return ("held" if held else "not held"), text
+    return _held(round(part.low.mean, 1) <= round(part.high.mean, 1)), text
 
 
 def _note_iid_competes(compare: Compare) -> tuple[Verdict, str]:
@@ -189,53 +174,48 @@ def _note_iid_competes(compare: Compare) -> tuple[Verdict, str]:
     if not measured:
         return "not measured", "NOTE* or the baselines were not run on an i.i.d. stream"
     part = max(measured, key=lambda part: part.gap)
-    ours, theirs = _said("note_iid", part.low, part.high), _said(part.higher, part.high, part.low)
-    text = f"{ours}, the best baseline {theirs}: {part.gap:+.2f} points ({part.over})"
+    text = f"{part.first}, the best baseline {part.second}: {part.gap:+.2f} points ({part.over})"
     missing = [VARIANTS[row].title for row in BASELINES if not parts[row]]
     text += f" (not measured: {', '.join(missing)})" if missing else ""
-    return ("held" if part.gap <= COMPETITIVE_POINTS else "not held"), text.replace("-", "−")
+    return _held(part.gap <= COMPETITIVE_POINTS), text.replace("-", "−")
 
 
-def _all(parts: dict[str, _Comparison | None], names: dict[str, str] | None = None) -> tuple[Verdict, str]:
+def _held(does: bool) -> Verdict:
+    return "held" if does else "not held"
+
+
+def _all(parts: dict[str, _Pair | None]) -> tuple[Verdict, str]:
     """Held if every part holds. Evidence against it comes first, what is missing comes last."""
-    against = [part for part in parts.values() if part and not part.holds]
-    for_it = [part for part in parts.values() if part and part.holds]
-    missing = [
-        VARIANTS[name].title if name in VARIANTS else name for name, part in parts.items() if part is None
-    ]
+    against = [part for part in parts.values() if part and part.gap >= 0]
+    for_it = [part for part in parts.values() if part and part.gap < 0]
+    missing = [VARIANTS[name].title if name in VARIANTS else name for name, part in parts.items() if not part]
     verdict: Verdict = "not held" if against else "held so far" if missing else "held"
-    verdict = verdict if against or for_it else "not measured"
-    words = [f"fails: {_told(against, names)}"] if against else []
-    words += [f"{'holds: ' if against else ''}{_told(for_it, names)}"] if for_it else []
+    words = [f"fails: {_told(against)}"] if against else []
+    words += [f"{'holds: ' if against else ''}{_told(for_it)}"] if for_it else []
     words += [f"not measured: {', '.join(missing)}"] if missing else []
-    return verdict, "; ".join(words)
+    return verdict if against or for_it else "not measured", "; ".join(words)
 
 
-def _told(parts: list[_Comparison], names: dict[str, str] | None = None) -> str:
+def _told(parts: list[_Pair]) -> str:
     """The errors, grouped by the row that they share: `NOTE 21.1 against Source 42.3, TENT 76.4 (seed 0)`."""
     together: dict[str, dict[str, list[str]]] = {}
     for part in parts:
-        low = _said(part.lower, part.low, part.high, names)
-        high = _said(part.higher, part.high, part.low, names)
-        together.setdefault(part.over, {}).setdefault(low, []).append(high)
+        together.setdefault(part.over, {}).setdefault(part.first, []).append(part.second)
     return "; ".join(
         "; ".join(f"{low} against {', '.join(highs)}" for low, highs in sides.items()) + f" ({over})"
         for over, sides in together.items()
     )
 
 
-def _said(row: str, score: Score, other: Score, names: dict[str, str] | None = None) -> str:
+def _said(row: str, score: Score, other: Score, names: Mapping[str, str] = MappingProxyType({})) -> str:
     """A row with its error, and with its samples if the other row has others."""
-    name = (names or {}).get(row, VARIANTS[row].title)
     here = score.coverage.samples
     over = "" if here == other.coverage.samples or here is None else f" (first {here:,} samples)"
-    return f"{name} {number(score.number)}{over}"
+    return f"{names.get(row, VARIANTS[row].title)} {number(score.number)}{over}"
 
 
 def _ranked(errors: dict[str, float]) -> tuple[str, ...]:
-    return tuple(
-        f"{VARIANTS[row].title} {errors[row]:.1f}" for row in sorted(errors, key=lambda row: errors[row])
-    )
+    return tuple(f"{VARIANTS[row].title} {errors[row]:.1f}" for row in sorted(errors, key=errors.__getitem__))
 
 
 def _rank_correlation(one: dict[str, float], other: dict[str, float]) -> float:

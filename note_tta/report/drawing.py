@@ -54,7 +54,7 @@ def class_colour(label: int, classes: int) -> str:
     return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 
 
-def draw(paint: Callable[[Any], None], size: tuple[float, float], name: str) -> str:
+def draw(paint: Callable[[Any], Any], size: tuple[float, float], name: str) -> str:
     """An SVG for a page whose style sheet says what `--fg`, `--dim` and `--line` are.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
@@ -30,7 +30,7 @@ class Figure:
 
     id: str
     title: str
-    paint: Callable[[Any], None]
+    paint: Callable[[Any], Any]
     height: int = 320
 
     def svg(self) -> str:
@@ -50,7 +50,7 @@ def make_figures(experiment: Experiment, scores: Scores, tables: list[Table]) ->
             Figure(table.id, f"{table.title} · {table.caption}", partial(paint, table)) for table in tables
         ]
     if experiment.kind == "streams":
-        return _streams(experiment, scores)
+        return list(_streams(experiment, scores))
     makers = {"curves": _curves, "visit curves": _visit_curves, "mean curves": _mean_curves}
     if experiment.kind not in makers:
         return []
@@ -63,13 +63,15 @@ def runs_of_stream(scores: Scores, setup: Setup, stream: str) -> dict[str, dict[
     found = {row: scores.of(setup.row(row, Point(stream))) for row in VARIANTS}
     runs: dict[str, dict[str, Record]] = {}
     for domain in in_paper_order(setup.dataset, found.values()):
-        records = {
+        there = {
             row: score.records[domain][0] for row, score in found.items() if score and domain in score.records
         }
-        kept = {row: record for row, record in records.items() if record.result.get("wrong")}
-        lengths = [record.result["samples"] for record in kept.values()]
+        kept = {row: record for row, record in there.items() if record.result.get("wrong")}
         if kept:
-            runs[domain] = {row: r for row, r in kept.items() if r.result["samples"] == lengths[0]}
+            samples = next(iter(kept.values())).result["samples"]
+            runs[domain] = {
+                row: record for row, record in kept.items() if record.result["samples"] == samples
+            }
     return runs
 
 
@@ -93,16 +95,14 @@ def _bars(table: Table, figure: Any) -> None:
             if ours is not None:
                 axes.bar(x, ours, 0.35, color=colour if j else f"{colour}2e", edgecolor=colour)
                 top = max(ours, paper or 0.0)
-                axes.annotate(
-                    f"{ours:.0f}", (x, top), (0, 3), textcoords="offset points", ha="center", fontsize=7
-                )
+                place = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
+                axes.annotate(f"{ours:.0f}", (x, top), fontsize=7, **place)
             if paper is not None:
                 axes.plot([x - 0.2, x + 0.2], [paper, paper], color="#1c2430", linewidth=2)
     error_axis(axes, values)
     axes.set_xticks(range(len(table.rows)), list(table.rows.values()))
-    handles = [
-        axes.bar(0, 0, color="#667085" if j else "#6670852e", edgecolor="#667085") for j in range(len(order))
-    ]
+    fills = ("#6670852e", "#667085")[: len(order)]
+    handles = [axes.bar(0, 0, color=fill, edgecolor="#667085") for fill in fills]
     handles += axes.plot([], [], color="#1c2430", linewidth=2)
     names = [column.group for column in order]
     figure.legend(handles, [*names, "the paper's"], loc="outside upper left", ncols=3)
@@ -110,15 +110,22 @@ def _bars(table: Table, figure: Any) -> None:
 
 def _sweep(x_title: str, table: Table, figure: Any) -> None:
     """A line per row with a mark at each point of the axis."""
+    lines = {row: [e.ours.mean if e.ours else None for e in table.entries(row)] for row in table.rows}
+    ticks = [column.title for column in table.columns]
+    _marked_lines(table.rows, lines, 0, x_title, figure).set_xticks(range(len(ticks)), ticks)
+
+
+def _marked_lines(
+    titles: dict[str, str], lines: Mapping[str, Sequence[float | None]], first: int, x_title: str, figure: Any
+) -> Any:
+    """Lines with a mark at every whole number from `first` on; returns the axes."""
     axes = figure.subplots()
-    places = range(len(table.columns))
-    values = {row: [e.ours.mean if e.ours else None for e in table.entries(row)] for row in table.rows}
-    for row, title in table.rows.items():
-        _line(axes, row, title, places, values[row], marker="o")
-    error_axis(axes, [value for line in values.values() for value in line])
-    axes.set_xticks(places, [column.title for column in table.columns])
+    for row, values in lines.items():
+        _line(axes, row, titles[row], range(first, first + len(values)), values, marker="o")
+    error_axis(axes, [value for values in lines.values() for value in values])
     axes.set_xlabel(x_title)
     figure.legend(loc="outside upper left", ncols=4)
+    return axes
 
 
 def _over_time(curves: Curves, samples: int, labels: Sequence[int], figure: Any) -> None:
@@ -146,9 +153,8 @@ def _line(
     axes.plot(places, [value for value in y if value is not None], **style)
 
 
-def _streams(experiment: Experiment, scores: Scores) -> list[Figure]:
+def _streams(experiment: Experiment, scores: Scores) -> Iterator[Figure]:
     """The classes over time, one strip per point, from the first stream with each set of data options."""
-    figures = []
     drawn = sorted(scores.streams, key=lambda stream: (stream.domain, stream.seed))
     for dataset in experiment.datasets:
         for options in sorted({stream.data_options for stream in drawn}, key=str):
@@ -161,15 +167,13 @@ def _streams(experiment: Experiment, scores: Scores) -> list[Figure]:
             if strips:
                 title = f"{experiment.title} · {DATASETS[dataset].title}"
                 height = 34 * len(strips) + 26
-                figures.append(Figure(f"{experiment.id}-{dataset}", title, partial(_strips, strips), height))
-    return figures
+                yield Figure(f"{experiment.id}-{dataset}", title, partial(_strips, strips), height)
 
 
 def _strips(strips: dict[str, dict[str, Any]], figure: Any) -> None:
     classes = max(max(result["labels"]) for result in strips.values()) + 1
-    for axes, (name, result) in zip(
-        figure.subplots(len(strips), 1, squeeze=False)[:, 0], strips.items(), strict=True
-    ):
+    rows = figure.subplots(len(strips), 1, squeeze=False)[:, 0]
+    for axes, (name, result) in zip(rows, strips.items(), strict=True):
         strip(axes, result["labels"], classes)
         axes.text(-0.015, 0.5, name, ha="right", va="center", transform=axes.transAxes)
         remark = f"runs of {result['mean_run_length']:.1f}"
@@ -177,61 +181,43 @@ def _strips(strips: dict[str, dict[str, Any]], figure: Any) -> None:
     figure.supxlabel("time →", fontsize=8, color="#667085")
 
 
-def _curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[Figure]:
-    figures = []
+def _curves(experiment: Experiment, scores: Scores, setup: Setup) -> Iterator[Figure]:
     for domain, runs in runs_of_stream(scores, setup, "correlated").items():
         first = next(iter(runs.values())).result
         name = domain_title(setup.dataset, domain)
         words = "-".join(f"{setup.title} {name}".lower().replace("·", " ").split())
         curves = {row: curve(record) for row, record in runs.items() if row in experiment.rows}
         paint = partial(_over_time, curves, first["samples"], first.get("labels", ()))
-        figures.append(
-            Figure(f"{experiment.id}-{words}", f"{experiment.title} · {setup.title}, {name}", paint)
-        )
-    return figures
+        yield Figure(f"{experiment.id}-{words}", f"{experiment.title} · {setup.title}, {name}", paint)
 
 
-def _visit_curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[Figure]:
+def _visit_curves(experiment: Experiment, scores: Scores, setup: Setup) -> Iterator[Figure]:
     """The error of each visit of a recurring stream, a line per row."""
     (point,) = experiment.points
     found = {row: scores.of(setup.row(row, point)) for row in experiment.rows}
     lines = {row: visit_errors(score) for row, score in found.items() if score}
-    if not lines:
-        return []
-    return [_figure_of(experiment, setup, "", partial(_visits, experiment, lines))]
+    titles = {row: experiment.label(row) for row in lines}
+    if lines:
+        yield _figure_of(experiment, setup, "", partial(_marked_lines, titles, lines, 1, "visit"))
 
 
-def _figure_of(experiment: Experiment, setup: Setup, over: str, paint: Callable[[Any], None]) -> Figure:
+def _figure_of(experiment: Experiment, setup: Setup, over: str, paint: Callable[[Any], Any]) -> Figure:
     """The figure of a setup, named after both."""
     words = "-".join([experiment.id, setup.dataset, *setup.label.replace(",", "").split()])
     title = " · ".join(filter(None, [experiment.title, DATASETS[setup.dataset].title, setup.label, over]))
     return Figure(words, title, paint)
 
 
-def _visits(experiment: Experiment, lines: Curves, figure: Any) -> None:
-    axes = figure.subplots()
-    for row, values in lines.items():
-        _line(axes, row, experiment.label(row), range(1, len(values) + 1), values, marker="o")
-    error_axis(axes, [value for values in lines.values() for value in values])
-    axes.set_xlabel("visit")
-    figure.legend(loc="outside upper left", ncols=4)
-
-
-def _mean_curves(experiment: Experiment, scores: Scores, setup: Setup) -> list[Figure]:
+def _mean_curves(experiment: Experiment, scores: Scores, setup: Setup) -> Iterator[Figure]:
     """Mean error so far over domains and seeds, for the rows with the same coverage as NOTE."""
     found = {row: scores.of(setup.row(row)) for row in experiment.rows}
-    note = found["note"]
-    if note is None:
-        return []
-    curves: Curves = {}
+    note, curves = found["note"], {}
     for row, score in found.items():
-        if score is None or score.coverage != note.coverage:
-            continue
-        runs = [curve(record) for records in score.records.values() for record in records]
-        if all(runs) and len({len(run) for run in runs}) == 1:
-            curves[row] = [round(fmean(moment), 2) for moment in zip(*runs, strict=True)]
-    if not curves:
-        return []
-    over = coverage_text(setup.dataset, note.coverage)
-    samples = max(record.result["samples"] for records in note.records.values() for record in records)
-    return [_figure_of(experiment, setup, over, partial(_over_time, curves, samples, ()))]
+        if note is not None and score is not None and score.coverage == note.coverage:
+            runs = [curve(record) for records in score.records.values() for record in records]
+            if all(runs) and len({len(run) for run in runs}) == 1:
+                curves[row] = [round(fmean(moment), 2) for moment in zip(*runs, strict=True)]
+    if note is not None and curves:
+        over = coverage_text(setup.dataset, note.coverage)
+        samples = max(record.result["samples"] for records in note.records.values() for record in records)
+        yield _figure_of(experiment, setup, over, partial(_over_time, curves, samples, ()))

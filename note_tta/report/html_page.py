@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..data import DATASETS
 from ..evaluation import Result
 from ..experiments.catalog import EXPERIMENTS
 from ..experiments.store import POINTS, thinned
 from ..experiments.variants import VARIANTS
-from .claims import CLAIMS, Claim
+from .claims import CLAIMS
 from .coverage import coverage_text, domain_title, stream_title
 from .drawing import class_colour, method_style
-from .figures import CURVE_POINTS, Curves, Figure, curve, runs_of_stream
+from .figures import CURVE_POINTS, curve, runs_of_stream
 from .markdown_tables import difference, number
-from .tables import Table
 
 if TYPE_CHECKING:
     from .markdown_pages import Report
@@ -26,78 +24,32 @@ if TYPE_CHECKING:
 CARD_ROWS = ("source", "bn_stats", "tent", "lame", "note", "adapt")
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A stream to watch: its classes over time, and each row's error so far.
+def section(name: str, title: str, short: str, **content: Any) -> dict[str, Any]:
+    """A section of the page: its anchor, its heading, its entry in the navigation bar, and what it shows.
 
-    Attributes:
-        title: The dataset and the setup.
-        stream: The kind of stream.
-        domain: The dataset's domain.
-        samples: The stream's length.
-        labels: The class at evenly spaced moments.
-        curves: By row, the error so far in percent at evenly spaced moments.
+    The content is a sentence under the heading (`text`), `tables`, `figures`, `claims`, `facts` (names and values),
+    and the `explorer` of the streams to watch.
     """
-
-    title: str
-    stream: str
-    domain: str
-    samples: int
-    labels: Sequence[int]
-    curves: Curves
-
-
-@dataclass(frozen=True)
-class Card:
-    """A few bars at the top of the page: the error in percent of each row."""
-
-    title: str
-    subtitle: str
-    errors: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section of the page, with an entry in the navigation bar.
-
-    Attributes:
-        id: Its anchor.
-        title: Its heading.
-        short: Its entry in the bar.
-        text: A sentence under the heading.
-        tables: Shown as heat maps if they are wide, otherwise as numbers.
-        figures: Shown as pictures.
-        claims: Shown as a board.
-        explorer: Whether it shows the streams to watch.
-        facts: Names and values at the end.
-    """
-
-    id: str
-    title: str
-    short: str
-    text: str = ""
-    tables: Sequence[Table] = ()
-    figures: Sequence[Figure] = ()
-    claims: Sequence[Claim] = ()
-    explorer: bool = False
-    facts: Sequence[tuple[str, str]] = ()
+    nothing = {"text": "", "tables": (), "figures": (), "claims": (), "facts": (), "explorer": False}
+    return {"id": name, "title": title, "short": short, **nothing, **content}
 
 
 def page(
     title: str,
     intro: str,
-    sections: Sequence[Section],
-    panels: Sequence[Panel] = (),
-    cards: Sequence[Card] = (),
+    sections: Sequence[dict[str, Any]],
+    panels: Sequence[dict[str, Any]] = (),
+    cards: Sequence[dict[str, Any]] = (),
 ) -> str:
     """The page's HTML. The same data give the same bytes.
 
     Args:
         title: The heading.
         intro: A sentence or two under it.
-        sections: Top to bottom.
-        panels: The streams to watch, for the section with the explorer.
-        cards: Shown at the top.
+        sections: What `section` makes, top to bottom.
+        panels: The streams to watch: `title`, `stream`, `domain`, `samples`, and at evenly spaced moments the class
+            (`labels`) and, by row, the error so far (`curves`).
+        cards: A few bars at the top: `title`, `subtitle` and, by row, `errors`.
     """
     import jinja2
     from markupsafe import Markup
@@ -115,7 +67,7 @@ def page(
         intro=intro,
         data=Markup(_data(panels).replace("<", "\\u003c")),
         cards=cards,
-        highest=max((error for card in cards for error in card.errors.values()), default=1.0) or 1.0,
+        highest=max((error for card in cards for error in card["errors"].values()), default=1.0) or 1.0,
         sections=sections,
         name=_name,
         colour=lambda row: method_style(row)[0],
@@ -135,14 +87,14 @@ def report_page(report: Report) -> str:
     scores = report.scores
     setups = scores.setups()
     panels = [
-        Panel(
-            setup.title,
-            stream_title(stream, setup.dataset),
-            domain_title(setup.dataset, domain),
-            first["samples"],
-            first.get("labels", ()),
-            {row: curve(record) for row, record in runs.items()},
-        )
+        {
+            "title": setup.title,
+            "stream": stream_title(stream, setup.dataset),
+            "domain": domain_title(setup.dataset, domain),
+            "samples": first["samples"],
+            "labels": first.get("labels", ()),
+            "curves": {row: curve(record) for row, record in runs.items()},
+        }
         for setup in setups
         for stream in ("correlated", "iid")
         for domain, runs in runs_of_stream(scores, setup, stream).items()
@@ -153,25 +105,28 @@ def report_page(report: Report) -> str:
         found = {row: score.number.mean for row in CARD_ROWS if (score := scores.of(setup.row(row)))}
         if len(found) > 1:
             over = ", ".join(filter(None, [setup.label, "correlated stream, error in percent"]))
-            cards.append(Card(DATASETS[setup.dataset].title, over, found))
+            cards.append({"title": DATASETS[setup.dataset].title, "subtitle": over, "errors": found})
     sections = []
     if report.claims:
-        sections.append(Section("claims", "The paper's claims", "Claims", claims=report.claims))
+        sections.append(section("claims", "The paper's claims", "Claims", claims=report.claims))
     if panels:
         text = "Choose a stream; click a method to hide or show it."
-        sections.append(Section("streams", "Watch a stream", "Streams", text, explorer=True))
+        sections.append(section("streams", "Watch a stream", "Streams", text=text, explorer=True))
     for name, experiment in EXPERIMENTS.items():
         figures = [] if experiment.kind == "curves" else report.figures[name]  # the explorer has all of these
         if report.tables[name] or figures:
-            short = experiment.title.partition(":")[0]
-            sections.append(Section(name, experiment.title, short, "", report.tables[name], figures))
+            short, shown = (
+                experiment.title.partition(":")[0],
+                {"tables": report.tables[name], "figures": figures},
+            )
+            sections.append(section(name, experiment.title, short, **shown))
     if report.others:
         others = [
             (row.text, f"{number(score.number)} %, {coverage_text(row.stream.dataset, score.coverage)}")
             for row, score, _ in report.others
         ]
-        sections.append(Section("others", "Other runs", "Other runs", facts=others))
-    sections.append(Section("origin", "Where this comes from", "Origin", facts=scores.facts()))
+        sections.append(section("others", "Other runs", "Other runs", facts=others))
+    sections.append(section("origin", "Where this comes from", "Origin", facts=scores.facts()))
     intro = (
         "Test-time adaptation on time-correlated streams: our errors beside those of the NOTE paper "
         f"(NeurIPS 2022), from {len(scores.records) - len(scores.streams):,} runs."
@@ -201,24 +156,24 @@ def demo_page(
         first = next(iter(by_method.values()))
         name = dict(stream_titles or {}).get(stream, stream)
         curves = {key: thinned(result.cumulative_error, CURVE_POINTS, 1) for key, result in by_method.items()}
-        panels.append(Panel(title, name, domain, first.samples, thinned(first.labels, POINTS), curves))
+        told = {"title": title, "stream": name, "domain": domain, "samples": first.samples}
+        panels.append({**told, "labels": thinned(first.labels, POINTS), "curves": curves})
         errors = {key: result.error for key, result in by_method.items()}
-        cards.append(Card(name, f"{first.samples:,} samples, error in percent (lower is better)", errors))
-    return page(
-        title, intro, [Section("streams", "Watch the stream", "Streams", explorer=True)], panels, cards
-    )
+        said = f"{first.samples:,} samples, error in percent (lower is better)"
+        cards.append({"title": name, "subtitle": said, "errors": errors})
+    streams = section("streams", "Watch the stream", "Streams", explorer=True)
+    return page(title, intro, [streams], panels, cards)
 
 
 def _name(row: str) -> str:
     return VARIANTS[row].title if row in VARIANTS else row
 
 
-def _data(panels: Sequence[Panel]) -> str:
+def _data(panels: Sequence[dict[str, Any]]) -> str:
     """The data of the page's charts, as JSON."""
-    rows = dict.fromkeys(row for panel in panels for row in panel.curves)
-    styles = {row: [_name(row), *method_style(row)] for row in rows}
-    sizes = {max(panel.labels, default=0) + 1 for panel in panels}
-    colours = {size: [class_colour(label, size) for label in range(size)] for size in sorted(sizes)}
-    shown = [vars(panel) | {"classes": max(panel.labels, default=0) + 1} for panel in panels]
+    styles = {row: [_name(row), *method_style(row)] for panel in panels for row in panel["curves"]}
+    shown = [{**panel, "classes": max(panel["labels"], default=0) + 1} for panel in panels]
+    sizes = sorted({panel["classes"] for panel in shown})
+    colours = {size: [class_colour(label, size) for label in range(size)] for size in sizes}
     content = {"rows": styles, "colours": colours, "panels": shown}
     return json.dumps(content, separators=(",", ":"), ensure_ascii=False)

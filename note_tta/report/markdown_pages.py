@@ -12,21 +12,15 @@ from ..experiments.experiment import Point
 from .claims import CLAIMS, Claim, Ordering
 from .coverage import coverage_text
 from .figures import Figure
-from .markdown_tables import LEGEND, escaped, markdown, number
+from .markdown_tables import LEGEND, escaped, markdown, number, table_line
 from .scores import Other, Scores
 from .tables import Table, mean_run
 
 BESIDE = ("table1", "table2", "table-hapt", "table-mnist", "table3", "table-ablation")
 """What the page shows beside the paper's numbers."""
 BEYOND = (
-    "table-filter",
-    "table-options",
-    "table-ptta",
-    "table-recurring",
-    "figure-recurring",
-    "table-continual",
-    "table-mixed",
-    "table-methods",
+    *("table-filter", "table-options", "table-ptta", "table-recurring", "figure-recurring"),
+    *("table-continual", "table-mixed", "table-methods"),
 )
 """What the page shows that the paper does not have."""
 ARCHIVED = ("table1", "table-mnist")
@@ -37,23 +31,14 @@ _TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:/([a-z-]+))?(?::(\w+))?\}")
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a report shows of some results.
-
-    Attributes:
-        scores: What it is made from.
-        tables: By experiment.
-        figures: By experiment.
-        claims: For every dataset and setup.
-        orders: For every column.
-        others: Rows that are in no experiment.
-    """
+    """Everything that a report shows of some results."""
 
     scores: Scores
-    tables: dict[str, list[Table]]
-    figures: dict[str, list[Figure]]
-    claims: list[Claim]
-    orders: list[Ordering]
-    others: list[Other]
+    tables: dict[str, list[Table]]  # by experiment
+    figures: dict[str, list[Figure]]  # by experiment
+    claims: list[Claim]  # for every dataset and setup
+    orders: list[Ordering]  # for every column
+    others: list[Other]  # rows that are in no experiment
 
     @property
     def plain_claims(self) -> list[Claim]:
@@ -72,19 +57,17 @@ def results_page(report: Report, notes: str = "", archive: Report | None = None)
     """
     lines = ["# Results"]
     lines += ["", notes.strip()] if notes.strip() else []
-    lines += [
-        "",
-        "[Details](details.md) has every table by domain, the figures and the evidence for each verdict below.",
-    ]
+    what = "every table by domain, the figures and the evidence for each verdict below"
+    lines += ["", f"[Details](details.md) has {what}."]
     if report.plain_claims:
-        lines += ["", "## The paper's claims", "", *_verdicts(report.plain_claims)]
+        lines += ["", "## The paper's claims", "", *_board(report.plain_claims, down=True)]
     for heading, names in (("Beside the paper's numbers", BESIDE), ("Beyond the paper", BEYOND)):
         shown = [line for name in names for line in _shown(report, name)]
         lines += ["", f"## {heading}", *(["", LEGEND] if names is BESIDE else []), *shown] if shown else []
     if archive is not None:
         lines += ["", f"## From the archive of {_version(archive)}", ""]
         lines += ["Other streams and other runs than those above: nothing here enters a table there."]
-        lines += ["", *_grid(archive.plain_claims)] if archive.plain_claims else []
+        lines += ["", *_board(archive.plain_claims, down=False)] if archive.plain_claims else []
         lines += [line for name in ARCHIVED for line in _shown(archive, name)]
     return "\n".join(lines + _origin(report)) + "\n"
 
@@ -95,7 +78,7 @@ def details_page(report: Report) -> str:
     if report.claims:
         lines += ["", "## The paper's claims", ""]
         lines += [f"- ({name}) {escaped(text)}" for name, text in CLAIMS.items()]
-        lines += ["", *_grid(report.claims), *_evidence(report.claims)]
+        lines += ["", *_board(report.claims, down=False), *_evidence(report.claims)]
     lines += ["", "## Tables and figures", "", LEGEND]
     for name, experiment in EXPERIMENTS.items():
         if report.tables[name] or report.figures[name]:
@@ -177,32 +160,17 @@ def _version(report: Report) -> str:
 _SIGNS = {"held": "✓", "held so far": "(✓)", "not held": "✗", "not measured": "?", "does not apply": "–"}
 
 
-_LEGEND = "✓ held, (✓) held so far, ✗ not held, ? not measured, – does not apply."
-
-
-def _verdicts(claims: Sequence[Claim]) -> list[str]:
-    """A row per claim, with its text, and a column per subject."""
-    signs, subjects = _signs(claims)
-    lines = ["| | " + " | ".join(subjects) + " |", "|---|" + ":-:|" * len(subjects)]
-    for name, text in CLAIMS.items():
-        marks = " | ".join(signs[name, subject] for subject in subjects)
-        lines.append(f"| ({name}) {escaped(text)} | {marks} |")
-    return [*lines, "", _LEGEND]
-
-
-def _grid(claims: Sequence[Claim]) -> list[str]:
-    """A row per subject, and a column per claim, by number: for many subjects."""
-    signs, subjects = _signs(claims)
-    lines = ["| Claim | " + " | ".join(f"({name})" for name in CLAIMS) + " |", "|---|" + ":-:|" * len(CLAIMS)]
-    lines += [
-        f"| {subject} | " + " | ".join(signs[name, subject] for name in CLAIMS) + " |" for subject in subjects
-    ]
-    return [*lines, "", _LEGEND]
-
-
-def _signs(claims: Sequence[Claim]) -> tuple[dict[tuple[str, str], str], list[str]]:
+def _board(claims: Sequence[Claim], *, down: bool) -> list[str]:
+    """The verdicts as signs: claims down with their texts and subjects across, or subjects down, for many of them."""
     signs = {(claim.id, claim.subject): _SIGNS[claim.verdict] for claim in claims}
-    return signs, list(dict.fromkeys(claim.subject for claim in claims))
+    subjects = list(dict.fromkeys(claim.subject for claim in claims))
+    if down:
+        rows = [[f"({name}) {escaped(CLAIMS[name])}", *(signs[name, s] for s in subjects)] for name in CLAIMS]
+    else:
+        rows = [[subject, *(signs[name, subject] for name in CLAIMS)] for subject in subjects]
+    heads = ["", *subjects] if down else ["Claim", *(f"({name})" for name in CLAIMS)]
+    lines = [table_line(heads), "|---|" + ":-:|" * (len(heads) - 1), *map(table_line, rows)]
+    return [*lines, "", ", ".join(f"{sign} {verdict}" for verdict, sign in _SIGNS.items()) + "."]
 
 
 def _evidence(claims: Sequence[Claim]) -> Iterator[str]:
@@ -226,7 +194,7 @@ def _order(order: Ordering) -> list[str]:
 def _other(other: Other) -> str:
     over = coverage_text(other.row.stream.dataset, other.score.coverage)
     plain = number(other.plain.number if other.plain else None)
-    return f"| {escaped(other.row.text)} | {number(other.score.number)} | {plain} | {over} |"
+    return table_line([escaped(other.row.text), number(other.score.number), plain, over])
 
 
 def _checkpoints(scores: Scores) -> list[str]:
@@ -234,7 +202,7 @@ def _checkpoints(scores: Scores) -> list[str]:
     for checkpoint in [r.provenance["checkpoint"] for r in scores.records if "checkpoint" in r.provenance]:
         error = checkpoint.get("card", {}).get("clean_error")
         clean = f"{error:.2f} %" if isinstance(error, float | int) else "–"
-        found.add(f"| {checkpoint['name']} | `{checkpoint['fingerprint']}` | {clean} |")
+        found.add(table_line([checkpoint["name"], f"`{checkpoint['fingerprint']}`", clean]))
     if not found:
         return ["None recorded."]
     lines = ["A fingerprint is of the weights, or, where it says `sha256`, of the whole file.", ""]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .paper_numbers import Number
 from .tables import Entry, Table
 
@@ -43,13 +45,18 @@ def escaped(text: str) -> str:
     return text.replace("*", r"\*")
 
 
+def table_line(cells: Iterable[str]) -> str:
+    """A line of a table in Markdown."""
+    return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
+
+
 def markdown(table: Table) -> str:
     """A table in GitHub's Markdown, its title in bold above it and its footnotes below."""
     heads = ["<br>".join(filter(None, (c.title, c.group, c.run_text))) for c in table.columns]
-    lines = [f"**{escaped(table.title)}** · {table.caption}", "", "| Method | " + " | ".join(heads) + " |"]
+    lines = [f"**{escaped(table.title)}** · {table.caption}", "", table_line(["Method", *heads])]
     lines.append("|---|" + "---:|" * len(heads))
     for row, title in table.rows.items():
-        lines.append(f"| {escaped(title)} | " + " | ".join(map(_entry, table.entries(row))) + " |")
+        lines.append(table_line([escaped(title), *map(_entry, table.entries(row))]))
     for i, note in enumerate(table.footnotes, start=1):
         lines += ["", f"<sup>{i}</sup> {note}"]
     return "\n".join(lines) + "\n"

@@ -91,19 +91,12 @@ class Setup(NamedTuple):
 
 @dataclass(frozen=True)
 class Score:
-    """A row's error: mean over domains, ± standard deviation over seeds.
-
-    Attributes:
-        number: The mean and, with more than one seed, the population standard deviation of the seeds' means.
-        by_domain: The same by domain.
-        coverage: What the mean is over.
-        records: The results behind it: by domain, one per seed.
-    """
+    """A row's error: mean over domains and, with more than one seed, the deviation of the seeds' means."""
 
     number: Number
     by_domain: dict[str, Number]
     coverage: Coverage
-    records: dict[str, list[Record]]
+    records: dict[str, list[Record]]  # the results behind it: by domain, one per seed
 
 
 class Other(NamedTuple):

@@ -21,28 +21,14 @@ Setups = dict[str, Setup]
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell of a table.
-
-    Attributes:
-        ours: Our error.
-        paper: The paper's error.
-        coverage: What our mean is over.
-        best: Whether ours is the lowest of its column, in printed digits.
-        worse: Whether ours is above Source's in the same column.
-        note: The number of a footnote; 0 for none.
-    """
+    """A cell of a table."""
 
     ours: Number | None = None
     paper: Number | None = None
-    coverage: Coverage | None = None
-    best: bool = False
-    worse: bool = False
-    note: int = 0
-
-    @property
-    def known(self) -> bool:
-        """Whether there is anything to print."""
-        return self.ours is not None or self.paper is not None
+    coverage: Coverage | None = None  # what our mean is over
+    best: bool = False  # whether ours is the lowest of its column, in printed digits
+    worse: bool = False  # whether ours is above Source's in the same column
+    note: int = 0  # the number of a footnote; 0 for none
 
     @property
     def difference(self) -> float | None:
@@ -54,51 +40,27 @@ class Entry:
 
 @dataclass(frozen=True)
 class Column:
-    """A column.
-
-    Attributes:
-        title: Its heading.
-        entries: By row.
-        group: The stream, as a heading over several columns.
-        dataset: The dataset; empty for an average over datasets.
-        run: The mean run length of its streams; None if it is not known.
-    """
+    """A column: its entries by row."""
 
     title: str
     entries: dict[str, Entry]
-    group: str = ""
-    dataset: str = ""
-    run: float | None = None
-
-    @property
-    def run_text(self) -> str:
-        """The mean run length in words; empty if it is not known."""
-        return "" if self.run is None else f"runs of {self.run:.1f}"
+    group: str = ""  # the stream, as a heading over several columns
+    dataset: str = ""  # empty for an average over datasets
+    run_text: str = ""  # the mean run length of its streams in words; empty if it is not known
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table ready to be printed.
+    """A table ready to be printed."""
 
-    Attributes:
-        id: The experiment's id and what sets this table apart.
-        title: What it shows.
-        caption: The dataset, the backbone, and the samples, domains and seeds.
-        columns: Left to right.
-        rows: Top to bottom, each variant's name in this table.
-        footnotes: The texts of the notes.
-        wide: Whether it has a column per domain and is better shown as a heat map.
-        usual: Whether the data is the paper's, with no options.
-    """
-
-    id: str
+    id: str  # the experiment's id and what sets this table apart
     title: str
-    caption: str
+    caption: str  # the dataset, the backbone, and the samples, domains and seeds
     columns: tuple[Column, ...]
-    rows: dict[str, str]
+    rows: dict[str, str]  # top to bottom, each variant's name in this table
     footnotes: tuple[str, ...] = ()
-    wide: bool = False
-    usual: bool = True
+    wide: bool = False  # whether it has a column per domain and is better shown as a heat map
+    usual: bool = True  # whether the data is the paper's, with no options
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -172,35 +134,38 @@ def _column(
         if score is not None:
             ours = score.by_domain.get(domain) if domain else score.number
             entries[row] = Entry(ours, paper, score.coverage)
-    return Column(title, entries, group, setup.dataset, mean_run(scored.values()) if run else None)
+    length = mean_run(scored.values()) if run else None
+    return Column(title, entries, group, setup.dataset, "" if length is None else f"runs of {length:.1f}")
 
 
 def _by_dataset(experiment: Experiment, scores: Scores, label: str, setups: Setups) -> Iterator[Table]:
     """One column per dataset and stream, and the average over datasets."""
-    rows, points = experiment.rows, experiment.points
-    names = [
-        name
+    scored = {
+        (point, name): {
+            row: scores.of(setup.row(row, point))
+            for row in experiment.rows
+            if experiment.has(row, point.stream)
+        }
+        for point in experiment.points
         for name, setup in setups.items()
-        if any(scores.of(setup.row(row, point)) for row in rows for point in points)
-    ]
+    }
+    names = [name for name in setups if any(any(scored[p, name].values()) for p in experiment.points)]
     known = tuple(names) == experiment.datasets and not any(s.data_options for s in setups.values())
     columns: list[Column] = []
-    for point in points if names else ():
+    for point in experiment.points if names else ():
         stream, group = point.stream, stream_title(point.stream, names[0])
-        own = [row for row in rows if experiment.has(row, stream)]
-        found = []
-        for name in names:
-            setup = setups[name]
-            scored = {row: scores.of(setup.row(row, point)) for row in own}
-            if any(scored.values()):
-                found.append(_column(DATASETS[name].title, setup, scored, group, stream, run=True))
+        found = [
+            _column(DATASETS[name].title, setups[name], scored[point, name], group, stream, run=True)
+            for name in names
+            if any(scored[point, name].values())
+        ]
         columns += found
         if len(found) == len(names) > 1:
-            papers = {row: paper_average(names, stream, row) if known else None for row in own}
-            means = {row: average([column.entries[row].ours for column in found]) for row in own}
-            columns.append(Column("Avg", {row: Entry(means[row], papers[row]) for row in own}, group))
+            means = {row: average([column.entries[row].ours for column in found]) for row in found[0].entries}
+            papers = {row: paper_average(names, stream, row) if known else None for row in means}
+            columns.append(Column("Avg", {row: Entry(means[row], papers[row]) for row in means}, group))
     most = max((_measured(column) for column in columns), default=0)
-    yield _table(experiment, label, [c for c in columns if _measured(c) > 1 or most == 1], rows)
+    yield _table(experiment, label, [c for c in columns if _measured(c) > 1 or most == 1], experiment.rows)
 
 
 def _measured(column: Column) -> int:
@@ -285,32 +250,20 @@ def _by_point(experiment: Experiment, scores: Scores, label: str, setups: Setups
 
 def _by_visit(experiment: Experiment, scores: Scores, label: str, setups: Setups) -> Iterator[Table]:
     """Every fifth visit of a recurring stream, and the mean over all."""
+    (point,) = experiment.points
     for dataset, setup in setups.items():
-        (point,) = experiment.points
         found = {row: scores.of(setup.row(row, point)) for row in experiment.rows}
-        if not any(found.values()):
-            continue
-        shown = [0, *range(4, point.visits, 5)]
-        columns = [
-            Column(
-                f"Visit {visit + 1}",
-                {
-                    row: Entry(_at_visit(score, visit), None, score.coverage)
-                    for row, score in found.items()
-                    if score
-                },
-                "",
-                dataset,
-            )
-            for visit in shown
-        ]
-        columns.append(_column("Avg", setup, found, run=True))
-        yield _table(experiment, label, columns, experiment.rows, DATASETS[dataset].title, dataset)
-
-
-def _at_visit(score: Score, visit: int) -> Number | None:
-    values = visit_errors(score)
-    return Number(values[visit]) if visit < len(values) else None
+        errors = {row: (visit_errors(score), score.coverage) for row, score in found.items() if score}
+        columns = []
+        for visit in [0, *range(4, point.visits, 5)]:
+            entries = {
+                row: Entry(Number(values[visit]) if visit < len(values) else None, None, coverage)
+                for row, (values, coverage) in errors.items()
+            }
+            columns.append(Column(f"Visit {visit + 1}", entries, "", dataset))
+        if errors:
+            columns.append(_column("Avg", setup, found, run=True))
+            yield _table(experiment, label, columns, experiment.rows, DATASETS[dataset].title, dataset)
 
 
 def mean_run(scores: Iterable[Score | None]) -> float | None:
@@ -337,7 +290,7 @@ def _table(
 
     `subject` and `suffix` are what the title and the id add about the table's dataset.
     """
-    rows = [row for row in rows if any(c.entries.get(row, Entry()).known for c in columns)]
+    rows = [row for row in rows if any(e.ours or e.paper for c in columns if (e := c.entries.get(row)))]
     common: dict[str, Coverage] = {}
     for name in dict.fromkeys(column.dataset for column in columns if column.dataset):
         entries = [entry for column in columns if column.dataset == name for entry in column.entries.values()]

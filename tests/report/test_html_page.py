@@ -7,7 +7,7 @@ import torch
 
 from note_tta.evaluation import Result
 from note_tta.report.build import make_report
-from note_tta.report.html_page import Section, demo_page, page, report_page
+from note_tta.report.html_page import demo_page, page, report_page, section
 
 VOID = {"meta", "link", "br", "path", "use"}
 
@@ -55,7 +55,7 @@ def test_the_data_reads_back(html):
 
 
 def test_names_cannot_break_the_page():
-    html = page("</title><script>x", "<b>", [Section("a", "</h2>", "<i>")])
+    html = page("</title><script>x", "<b>", [section("a", "</h2>", "<i>")])
     assert "</title><script>x" not in html.replace("&lt;", "")
     assert "&lt;b&gt;" in html
 
