@@ -2,68 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from typer.core import TyperCommand
 
 
-def spread(
-    args: Sequence[str],
-    several: Mapping[str, Callable[[str], bool]],
-    optional: Mapping[str, str],
-    positional: Collection[str] = (),
-) -> list[str]:
-    """Rewrite arguments for the parser: the option's name before each of its values.
+def spread(args: Sequence[str], several: Collection[str], positional: Collection[str] = ()) -> list[str]:
+    """Rewrite arguments for the parser: the name of an option before each of its values, an address after `--ray`.
 
-    Args:
-        args: The arguments as typed.
-        several: Options that take all values up to the next option, each with a test of what is a value.
-        optional: Options that need no value, with their value if none is given.
-        positional: Words that are never the value of an option.
+    Options in `several` take all words up to the next option or `positional` word.
 
     Example:
-        >>> spread(["table1", "--seeds", "0", "1", "--ray"], {"--seeds": str.isdigit}, {"--ray": "local"})
+        >>> spread(["table1", "--seeds", "0", "1", "--ray"], ["--seeds"])
         ['table1', '--seeds', '0', '--seeds', '1', '--ray', 'local']
     """
-    spread_args: list[str] = []
-    i = 0
-    while i < len(args):
-        word = args[i]
-        i += 1
-        if word in several:
-            fits, first = several[word], i
-            while i < len(args) and not args[i].startswith("-") and (i == first or fits(args[i])):
-                if args[i] in positional:
-                    break
-                spread_args += [word, args[i]]
-                i += 1
-            if i == first:
-                spread_args.append(word)
-        elif word in optional:
-            has_value = i < len(args) and not args[i].startswith("-") and args[i] not in positional
-            spread_args += [word, args[i] if has_value else optional[word]]
-            i += has_value
+    words: list[str] = []
+    option = ""  # whose values follow
+    for word, after in zip_longest(args, args[1:], fillvalue="-"):
+        value_follows = not after.startswith("-") and after not in positional
+        if word.startswith("-") or word in positional:
+            option = word if word in several and value_follows else ""
+            words += [] if option else [word]
+            words += ["local"] if word == "--ray" and not value_follows else []
         else:
-            spread_args.append(word)
-    return spread_args
+            words += [option, word] if option else [word]
+    return words
 
 
-def is_pair(word: str) -> bool:
-    """Whether a word has the form `name=value`."""
-    return "=" in word
-
-
-def taking_several(
-    several: Mapping[str, Callable[[str], bool]],
-    optional: Mapping[str, str],
-    positional: Collection[str] = (),
-) -> type[TyperCommand]:
+def taking_several(several: Collection[str], positional: Collection[str] = ()) -> type[TyperCommand]:
     """A command class whose arguments go through `spread` first."""
 
     class SeveralValues(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            rest: list[str] = super().parse_args(ctx, spread(args, several, optional, positional))
+            rest: list[str] = super().parse_args(ctx, spread(args, several, positional))
             return rest
 
     return SeveralValues

@@ -9,25 +9,14 @@ import typer
 
 from ..experiments.catalog import EXPERIMENTS, find
 from ._options import DataOption, DataRoot, Device, Models, Ray, Results, Samples, Width, Workers
-from ._several_values import is_pair, taking_several
+from ._several_values import taking_several
 
 app = typer.Typer(add_completion=False)
 
-_COMMAND = taking_several(
-    {
-        "--seeds": str.isdigit,
-        "--dataset": lambda word: True,
-        "--domains": lambda word: True,
-        "--rows": lambda word: True,
-        "--streams": lambda word: True,
-        "--data-option": is_pair,
-    },
-    {"--ray": "local"},
-    positional=EXPERIMENTS,
-)
+_SEVERAL = ("--seeds", "--dataset", "--domains", "--rows", "--streams", "--data-option")
 
 
-@app.command(cls=_COMMAND)
+@app.command(cls=taking_several(_SEVERAL, EXPERIMENTS))
 def reproduce(
     experiments: Annotated[list[str] | None, typer.Argument(help="Tables and figures; see --list.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List tables and figures, and stop.")] = False,

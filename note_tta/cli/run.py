@@ -9,16 +9,12 @@ import typer
 
 from ..names import COMPOSITION_HOMES, DATASET_HOMES, METHOD_HOMES, WRAPPER_HOMES, check_known
 from ._options import DataOption, DataRoot, Device, Models, Ray, Results, Samples, Width, Workers
-from ._several_values import is_pair, taking_several
+from ._several_values import taking_several
 
 app = typer.Typer(add_completion=False)
 
-_COMMAND = taking_several(
-    {"--domains": lambda word: True, "--set": is_pair, "--data-option": is_pair}, {"--ray": "local"}
-)
 
-
-@app.command(cls=_COMMAND)
+@app.command(cls=taking_several(("--domains", "--set", "--data-option")))
 def run(
     method: Annotated[
         str,

@@ -170,8 +170,7 @@ def test_a_results_folder_of_another_version_is_one_line_and_exit_code_2(call, h
     ],
 )
 def test_several_values_after_one_name(typed, parsed):
-    several = {"--seeds": str.isdigit, "--dataset": lambda word: True}
-    assert spread(typed.split(), several, {"--ray": "local"}, ["table1"]) == parsed.split()
+    assert spread(typed.split(), ["--seeds", "--dataset"], ["table1"]) == parsed.split()
 
 
 def results_of(folder):
