@@ -14,14 +14,8 @@ from ..names import check_known
 NORMS = ("bn", "iabn", "in", "gn", "ln", "iabn*")
 ORDERS = ("dirichlet", "iid", "sorted", "chronological")
 PROTOCOLS = (
-    "continual",
-    "ptta",
-    "recurring",
-    "mixed",
-    "mixed-correlated",
-    "class-sorted",
-    "gli",
-    "label-shift",
+    *("continual", "ptta", "recurring", "mixed", "mixed-correlated"),
+    *("class-sorted", "gli", "label-shift"),
 )
 """The names of `note_tta.streams.PROTOCOLS`, repeated here so that listing experiments does not import torch."""
 
@@ -39,33 +33,23 @@ def options(mapping: Mapping[str, Any] | None = None, /, **more: Any) -> Options
     merged = {**(mapping or {}), **more}
     for name, value in merged.items():
         if not isinstance(value, str | int | float | bool | None):
-            raise TypeError(f"option {name} must be a string, a number or a bool, got {type(value).__name__}")
+            kind = type(value).__name__
+            raise ValueError(f"option {name} must be a string, a number or a bool, got {kind}")
     return tuple(sorted(merged.items()))
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The samples of a dataset in some order.
+    """The samples of a dataset in some order."""
 
-    Attributes:
-        dataset: A name of `note_tta.data.DATASETS`, or a path to the user's own data.
-        domain: A domain of the dataset; for a protocol, all of its domains joined by `+`.
-        order: `dirichlet`, `iid`, `sorted`, `chronological`, or the protocol that orders several domains.
-        delta: Concentration of a Dirichlet order; None for other orders.
-        seed: Seed of the order.
-        samples: Use only the first so many samples of each domain; None for all.
-        data_options: Keywords of the dataset, such as `severity`.
-        visits: How often the protocol `recurring` goes through all domains.
-    """
-
-    dataset: str
-    domain: str
-    order: str
-    delta: float | None = None
+    dataset: str  # a name of `note_tta.data.DATASETS`, or a path to the user's own data
+    domain: str  # a domain of the dataset; for a protocol, all of its domains joined by `+`
+    order: str  # one of `ORDERS`, or the protocol that orders several domains
+    delta: float | None = None  # concentration of a Dirichlet order
     seed: int = 0
-    samples: int | None = None
-    data_options: Options = ()
-    visits: int = 1
+    samples: int | None = None  # use only the first so many samples of each domain; None for all
+    data_options: Options = ()  # keywords of the dataset, such as `severity`
+    visits: int = 1  # how often the protocol `recurring` goes through all domains
 
     def __post_init__(self) -> None:
         check_known("stream", self.order, ORDERS + PROTOCOLS)
@@ -104,30 +88,17 @@ class Stream:
 
 @dataclass(frozen=True)
 class Cell:
-    """One method on one stream.
+    """One method on one stream."""
 
-    Attributes:
-        stream: The stream. Its seed is also the seed of the method, and selects the source model.
-        method: A name of `note_tta.METHODS`, with its wrappers, as in `note+filter`.
-        model: A name of `note_tta.models.MODELS`, or `module:function` for the user's own model.
-        norm: The norm layers that the source model was trained with: `bn`, `iabn` or `in`. `iabn*` means trained
-            with BatchNorm and then converted.
-        batch_size: Samples per call.
-        width: Channels of the model's first stage; None for the published width.
-        checkpoint: A weights file to use instead of the one for this model, norm and seed.
-        method_options: Keywords of the method that differ from its defaults.
-        norm_options: `alpha` and `correction` of the IABN layers, if they differ from the checkpoint's.
-    """
-
-    stream: Stream
-    method: str
-    model: str = ""
-    norm: str = "bn"
-    batch_size: int = 64
-    width: int | None = None
-    checkpoint: str = ""
-    method_options: Options = ()
-    norm_options: Options = ()
+    stream: Stream  # its seed is also the method's, and selects the source model
+    method: str  # a name of `note_tta.METHODS`, with its wrappers: `note+filter`
+    model: str = ""  # a name of `note_tta.models.MODELS`, or `module:function` for the user's own
+    norm: str = "bn"  # of the trained source model; `iabn*` means trained with BatchNorm, then converted
+    batch_size: int = 64  # samples per call
+    width: int | None = None  # channels of the model's first stage; None for the published width
+    checkpoint: str = ""  # a weights file to use instead of the one for this model, norm and seed
+    method_options: Options = ()  # keywords of the method that differ from its defaults
+    norm_options: Options = ()  # `alpha` and `correction` of IABN, if they differ from the checkpoint's
 
     def __post_init__(self) -> None:
         check_known("norm", self.norm, NORMS)
@@ -196,30 +167,19 @@ def job_from_config(config: Any) -> Job:
 
 
 def _config(record: Job) -> dict[str, Any]:
-    found = {}
-    for name, field in _FIELDS[type(record)].items():
-        value = getattr(record, name)
-        if value != field.default:
-            found[name] = dict(value) if field.type == "Options" else value
-    return found
+    fields = _FIELDS[type(record)].values()
+    values = {field.name: getattr(record, field.name) for field in fields}
+    changed = [field for field in fields if values[field.name] != field.default]
+    return {f.name: dict(values[f.name]) if f.type == "Options" else values[f.name] for f in changed}
 
 
 def _from_json(field: Field[Any], value: Any) -> Any:
-    try:
-        if field.type == "Options" and isinstance(value, dict):
-            return options(value)
-        if isinstance(value, _KINDS[str(field.type)]) and not isinstance(value, bool):
-            return value
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"a cell's {field.name} cannot be {value!r}: {error}") from error
+    if field.type == "Options" and isinstance(value, dict):
+        return options(value)
+    if isinstance(value, _KINDS.get(str(field.type), ())) and not isinstance(value, bool):
+        return value
     raise ValueError(f"a cell's {field.name} cannot be {value!r}")
 
 
 _FIELDS = {kind: {f.name: f for f in fields(kind) if f.name != "stream"} for kind in (Stream, Cell)}
-_KINDS: dict[str, Any] = {
-    "str": str,
-    "int": int,
-    "int | None": int,
-    "float | None": (int, float),
-    "Options": (),
-}
+_KINDS: dict[str, Any] = {"str": str, "int": int, "int | None": int, "float | None": (int, float)}

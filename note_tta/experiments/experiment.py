@@ -9,19 +9,9 @@ from typing import Any, Literal
 from .cell import PROTOCOLS, Cell, Job, Stream, options
 from .variants import DATASET_OPTIONS, VARIANTS
 
-Kind = Literal[
-    "table",
-    "domains",
-    "source",
-    "bars",
-    "streams",
-    "sweep",
-    "curves",
-    "mean curves",
-    "visits",
-    "visit curves",
-    "methods",
-]
+_Tables = Literal["table", "methods", "domains", "source", "visits"]
+_Figures = Literal["bars", "sweep", "streams", "curves", "mean curves", "visit curves"]
+Kind = _Tables | _Figures
 
 DELTA = 0.1
 """The paper's concentration of the Dirichlet stream."""
@@ -31,46 +21,27 @@ _OF_STREAM = ("domain", "seed", "samples", "data_options")
 
 @dataclass(frozen=True)
 class Point:
-    """A point on a figure's axis: how correlated the stream is, and how large a batch or memory is.
+    """A point on a figure's axis: how correlated the stream is, and how large a batch or memory is."""
 
-    Attributes:
-        stream: `correlated`, `iid`, or a name of `PROTOCOLS`.
-        delta: Concentration of a Dirichlet order.
-        batch_size: Size of a batch, and of NOTE's memory.
-        label: Its name on the axis.
-        visits: How often the protocol `recurring` goes through all domains.
-    """
-
-    stream: str = "correlated"
-    delta: float = DELTA
-    batch_size: int = 64
-    label: str = ""
-    visits: int = 1
+    stream: str = "correlated"  # or `iid`, or a name of `PROTOCOLS`
+    delta: float = DELTA  # concentration of a Dirichlet order
+    batch_size: int = 64  # of a batch, and of NOTE's memory
+    label: str = ""  # its name on the axis
+    visits: int = 1  # how often the protocol `recurring` goes through all domains
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or a figure.
+    """A table or a figure."""
 
-    Attributes:
-        id: The name on the command line.
-        title: What it shows.
-        kind: Its layout.
-        datasets: Its datasets, which are the columns of a table, in the paper's order.
-        rows: Names of `VARIANTS`, in the paper's order.
-        points: Its streams: a correlated stream, perhaps also an i.i.d. one; protocols; or the axis of a sweep.
-        labels: Other names of some rows in this table.
-        more: The rows of the ablation, which form a second table.
-    """
-
-    id: str
+    id: str  # the name on the command line
     title: str
-    kind: Kind
-    datasets: tuple[str, ...]
-    rows: tuple[str, ...]
-    points: tuple[Point, ...] = (Point(),)
-    labels: tuple[tuple[str, str], ...] = ()
-    more: tuple[str, ...] = ()
+    kind: Kind  # its layout
+    datasets: tuple[str, ...]  # in the paper's order, as are the rows
+    rows: tuple[str, ...]  # names of `VARIANTS`
+    points: tuple[Point, ...] = (Point(),)  # its streams: one or two, protocols, or the axis of a sweep
+    labels: tuple[tuple[str, str], ...] = ()  # other names of some rows in this table
+    more: tuple[str, ...] = ()  # the rows of the ablation, which are a second table
 
     def label(self, variant: str) -> str:
         """Return the name of a row in this table."""
@@ -98,15 +69,9 @@ class Experiment:
         streams: Sequence[str] | None = None,
         **fixed: Any,
     ) -> list[Job]:
-        """Return every cell of the experiment on one dataset.
+        """Return every cell on one dataset and these target domains, or only those of some rows and streams.
 
-        Args:
-            dataset: One of `datasets`.
-            targets: The domains to average over.
-            seeds: One run of everything per seed.
-            rows: Only these rows; None for all.
-            streams: Only points of these streams; None for all.
-            **fixed: Fields that all cells share: `model`, `width`, `samples`, `data_options`.
+        Cells share the `fixed` fields: `model`, `width`, `samples`, `data_options`.
         """
         points = [p for p in self.points_of(dataset) if streams is None or p.stream in streams]
         if self.kind == "streams":

@@ -33,10 +33,6 @@ class ProcessPool:
     """A pool of `lanes` processes (spawned, not forked). Each runs one cell at a time.
 
     A worker ends when its parent has ended. A worker that dies is replaced, and its cell is reported as lost.
-
-    Args:
-        lanes: The number of processes.
-        settings: The settings of each worker.
     """
 
     def __init__(self, lanes: int, settings: Settings) -> None:

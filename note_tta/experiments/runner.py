@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..checkpoint import weights_fingerprint
 from ..data import DATASETS, MissingData, open_dataset
@@ -18,8 +17,7 @@ from .store import Store
 from .worker import Settings
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The cells of an experiment, and the datasets that were left out because their data is missing."""
 
     cells: list[Job]
@@ -42,32 +40,18 @@ def plan(
 ) -> Plan:
     """List an experiment's cells on the available data.
 
-    Args:
-        experiment: A table or figure.
-        settings: Where the data is.
-        datasets: Which of the experiment's datasets to use; by default, all whose data is available.
-        seeds: Each cell is run once per seed.
-        domains: Which domains to use; by default, all.
-        rows: Which rows to use; by default, all.
-        streams: Which streams to use, `correlated` or `iid`; by default, all.
-        samples: How many samples of each domain to use, from its start.
-        model: A backbone in place of the paper's.
-        width: A width to use instead of the published one.
-        data_options: Keywords of the dataset.
+    All datasets, domains, rows and streams (`correlated`, `iid`) are used unless some are named. `samples` is how many
+    samples of each domain to use, from its start. `model` and `width` replace the published ones.
 
     Raises:
         ValueError: A dataset, domain or row is not part of the experiment.
         MissingData: A dataset that was named is not in the data root, or none is.
     """
     known = (*experiment.rows, *experiment.more)
-    chosen = {
-        "dataset": (datasets, experiment.datasets),
-        "row": (rows, known),
-        "stream": (streams, ("correlated", "iid")),
-    }
-    for what, (names, choices) in chosen.items():
-        for name in names:
-            check_known(what, name, choices, of=experiment.id)
+    choices = {"dataset": experiment.datasets, "row": known, "stream": ("correlated", "iid")}
+    for (what, names), chosen in zip(choices.items(), (datasets, rows, streams), strict=True):
+        for name in chosen:
+            check_known(what, name, names, of=experiment.id)
     cells: list[Job] = []
     missing: list[str] = []
     for name in datasets or experiment.datasets:
@@ -78,12 +62,8 @@ def plan(
                 raise
             missing.append(str(error))
             continue
-        fixed = {
-            "model": model or DATASETS[name].network,
-            "width": width,
-            "samples": samples,
-            "data_options": options(data_options),
-        }
+        backbone = {"model": model or DATASETS[name].network, "width": width}
+        fixed = {**backbone, "samples": samples, "data_options": options(data_options)}
         for domain in domains:
             check_known("domain", domain, targets, of=name)
         wanted = [target for target in targets if target in domains or not domains]
@@ -105,17 +85,9 @@ def run_cells(
 ) -> Tally:
     """Run the cells that have no result yet, and save each result at once.
 
-    A cell is done if the store has its result and the checkpoint has not changed since. Cells are sorted so
-    that a worker can keep its data and models.
-
-    Args:
-        cells: What to run.
-        store: Where results are read and saved.
-        settings: Where data and models are.
-        backend: Makes the workers; called only if there is something to run.
-        report: Called with messages for the user.
-        on_saved: Called after each result.
-        again: Run all cells, including those that have a result.
+    A cell is done if the store has its result and the checkpoint has not changed since; with `again` none is. Cells
+    are sorted so that a worker can keep its data and models. `backend` makes the workers, and is called only if there
+    is something to run; `report` is called with messages for the user, `on_saved` after each result.
 
     Raises:
         FileNotFoundError: A source model is missing. Nothing has been run.

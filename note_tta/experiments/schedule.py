@@ -52,21 +52,12 @@ class Tally:
 
 
 def schedule(
-    cells: Iterable[Job],
-    backend: Backend,
-    save: Callable[[Record], None],
-    report: Callable[[str], None],
+    cells: Iterable[Job], backend: Backend, save: Callable[[Record], None], report: Callable[[str], None]
 ) -> Tally:
-    """Run cells on a backend's lanes, and save each result at once.
+    """Run cells on a backend's lanes in this order, and save each result at once.
 
-    Args:
-        cells: The cells in starting order. Neighbours that share data and model are cheap.
-        backend: The workers. They are stopped at the end, even after an error.
-        save: Called with each result.
-        report: Called with one line if a worker died or a cell failed.
-
-    Returns:
-        The number of finished cells, and the failed cells with their messages.
+    The workers are stopped at the end, even after an error. `report` is called with one line if a worker died or a
+    cell failed.
     """
     waiting = deque((cell, 1) for cell in cells)
     running: dict[int, tuple[Job, int]] = {}
@@ -86,9 +77,8 @@ def schedule(
                 report(f"a worker died ({outcome.reason}); trying again: {cell.describe()}")
                 waiting.appendleft((cell, tries + 1))
             else:
-                message = (
-                    outcome.message if isinstance(outcome, Failure) else f"its worker died {TRIES} times"
-                )
+                died = f"its worker died {TRIES} times"
+                message = outcome.message if isinstance(outcome, Failure) else died
                 report(f"failed: {cell.describe()}: {message}")
                 tally.failed.append((cell, message))
     finally:

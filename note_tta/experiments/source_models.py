@@ -20,12 +20,7 @@ _KEPT = 4
 
 
 class SourceModels:
-    """Loads source models and keeps the most recently used ones.
-
-    Args:
-        folder: The folder in which `note-tta train` saves them.
-        device: The device that they run on.
-    """
+    """Loads source models from the folder of `note-tta train`, and keeps the most recently used ones."""
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         self._folder, self._device = folder, device

@@ -154,9 +154,8 @@ class Store:
                 with _naming(where):
                     self._shared[line["id"]] = line
                 if kind == "streams" and "provenance" in line:  # a stream that was drawn without a method
-                    drawn.append(
-                        (where, {"cell": line["stream"], "result": {}, **line, "stream": line["id"]})
-                    )
+                    run = {"cell": line["stream"], "result": {}, **line, "stream": line["id"]}
+                    drawn.append((where, run))
         for where, line in drawn + runs:
             with _naming(where):
                 self._add(line["cell"], line["result"], line)
@@ -186,9 +185,8 @@ class Store:
                 number += 1
                 where = f"{path}, line {number}"
                 if len(line) > MAX_BYTES:
-                    raise ValueError(
-                        f"{where} is not a result of note-tta: it is longer than {MAX_BYTES:,} bytes"
-                    )
+                    problem = f"it is longer than {MAX_BYTES:,} bytes"
+                    raise ValueError(f"{where} is not a result of note-tta: {problem}")
                 if not line.endswith(b"\n"):  # still being written, or the writer was killed
                     return
                 with _naming(where):

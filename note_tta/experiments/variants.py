@@ -7,26 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..names import METHOD_HOMES
-from .cell import options
+from .cell import Options, options
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of a table: a method, its source model, and the settings that differ from the defaults.
+    """A row of a table: a method, its source model, and the settings that differ from the defaults."""
 
-    Attributes:
-        method: A name for `find_method`.
-        called: Its name in tables; by default the method's title.
-        trained_with: The norm layers of the source model; by default those of the method's class.
-        method_options: Keywords of the method.
-        norm_options: `alpha` and `correction` of the IABN layers.
-    """
-
-    method: str
-    called: str = ""
-    trained_with: str = ""
-    method_options: tuple[tuple[str, Any], ...] = ()
-    norm_options: tuple[tuple[str, Any], ...] = ()
+    method: str  # a name for `find_method`
+    called: str = ""  # its name in tables; by default the method's title
+    trained_with: str = ""  # the norm layers of the source model; by default those of the method's class
+    method_options: Options = ()  # keywords of the method
+    norm_options: Options = ()  # `alpha` and `correction` of the IABN layers
 
     @property
     def title(self) -> str:

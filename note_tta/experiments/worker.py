@@ -30,18 +30,11 @@ from .store import Record, count_wrong, thinned
 
 @dataclass(frozen=True)
 class Settings:
-    """Where a worker finds data and models, and which threads and device it uses.
+    """Where a worker finds data and models, and which threads and device it uses."""
 
-    Attributes:
-        data_root: The data root; None for the default one.
-        models: The folder of checkpoints; None for `models` in the data root.
-        threads: The number of torch threads; None leaves it unchanged.
-        device: The device that models run on.
-    """
-
-    data_root: str | None = None
-    models: str | None = None
-    threads: int | None = None
+    data_root: str | None = None  # None for the default one
+    models: str | None = None  # the folder of checkpoints; None for `models` in the data root
+    threads: int | None = None  # torch's; None leaves them as they are
     device: str = "cpu"
 
     @property
@@ -52,9 +45,6 @@ class Settings:
 
 class Worker:
     """Runs cells one after another, and keeps the most recently used domains and source models.
-
-    Args:
-        settings: Where data and models are, and what to run on.
 
     Example:
         >>> stream = Stream("digits", "style", "dirichlet", delta=0.1)
@@ -78,8 +68,7 @@ class Worker:
             if name in DATASETS:
                 self._datasets[key] = open_dataset(name, self.settings.data_root, **dict(options))
             else:
-                unknown = [option for option, _ in options if option != "recorded"]
-                if unknown:
+                if unknown := [option for option, _ in options if option != "recorded"]:
                     raise ValueError(f"your own data has only the option recorded, got {', '.join(unknown)}")
                 self._datasets[key] = open_own(name, **{option: str(value) for option, value in options})
         return self._datasets[key]
@@ -142,11 +131,7 @@ def draw_stream(stream: Stream, labels: dict[str, Tensor]) -> streams.DomainOrde
     """Draw the order of a stream's samples.
 
     The order depends on the seed and the domain's name. So each domain has its own order, and all methods see the
-    same order.
-
-    Args:
-        stream: The stream to draw.
-        labels: The labels of the used samples, by domain.
+    same order. `labels` are the labels of the used samples, by domain.
     """
     for name, values in labels.items():
         if len(values) == 0:
@@ -169,15 +154,10 @@ def _one_order(stream: Stream, labels: Tensor, generator: torch.Generator) -> Te
 
 
 def build_method(cell: Cell, model: nn.Module, dataset: Dataset | None = None) -> Method:
-    """Build the cell's method on `model`, with its options and its own generator.
+    """Build the cell's method on the source model, with its options and its own generator.
 
     Besides the method's own keywords, the options `memory` (`pbrs`, `reservoir`, `fifo`) and `capacity` set
-    NOTE's memory.
-
-    Args:
-        cell: The cell.
-        model: The source model.
-        dataset: The dataset. Its domain `test` provides source samples for a method that needs them.
+    NOTE's memory. The dataset's domain `test` provides source samples for a method that needs them.
 
     Raises:
         ValueError: The method is unknown or does not have one of the options.
@@ -195,9 +175,8 @@ def build_method(cell: Cell, model: nn.Module, dataset: Dataset | None = None) -
     try:
         return make(model, **keywords)
     except TypeError as error:
-        raise ValueError(
-            f"{cell.method} does not accept these options: {', '.join(keywords)} ({error})"
-        ) from error
+        names = ", ".join(keywords)
+        raise ValueError(f"{cell.method} does not accept these options: {names} ({error})") from error
 
 
 def _memory(kind: Any, capacity: Any, stream: Stream) -> Memory:
