@@ -1,4 +1,4 @@
-"""Read CIFAR's pickled batches safely: numpy arrays and plain values, nothing callable.
+"""Read CIFAR's pickled batches safely: arrays of bytes and plain values, nothing callable.
 
 numpy's own unpickling is not used, since a crafted dtype makes it treat bytes of the file as pointers. Stand-ins
 collect what the pickle says about an array, and the array is made from checked parts. `check_tuples` checks
@@ -10,37 +10,23 @@ from __future__ import annotations
 import io
 import pickle
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ..safe_load import check_tuples
 from .base import BadData
 
-_KINDS = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f4", "f8", "b1"}
-
-
-class _ArrayType:
-    """Stands for `numpy.ndarray` in a pickle: it can be named, but not called."""
-
-    def __new__(cls, *_: object) -> NoReturn:
-        raise pickle.UnpicklingError("an array may only be rebuilt, not constructed")
-
 
 class _Type:
-    """Stands for `numpy.dtype`: a plain number and its byte order."""
+    """Stands for `numpy.dtype`; a batch holds bytes only, for which byte order and flags mean nothing."""
 
     def __init__(self, code: object, *_: object) -> None:
-        name = code.decode("latin1") if isinstance(code, bytes) else code
-        if not isinstance(name, str) or name not in _KINDS:
-            raise pickle.UnpicklingError("an array of anything but plain numbers")
-        self.dtype = np.dtype(name)
+        if code not in ("u1", b"u1"):
+            raise pickle.UnpicklingError("an array of anything but bytes")
 
-    def __setstate__(self, state: Any) -> None:
-        order: Any = state[1].decode("latin1") if isinstance(state[1], bytes) else state[1]
-        if order not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
-            raise pickle.UnpicklingError("an array of records is not one of plain numbers")
-        self.dtype = self.dtype.newbyteorder(order)
+    def __setstate__(self, _state: object) -> None:
+        pass
 
 
 class _Array:
@@ -56,30 +42,23 @@ class _Array:
         _version, shape, kind, by_columns, content = state
         if not isinstance(kind, _Type) or not isinstance(content, bytes):
             raise pickle.UnpicklingError("an array must be rebuilt from a type and its bytes")
-        values = np.frombuffer(content, dtype=kind.dtype)
-        self.value = values.reshape(shape, order="F" if by_columns else "C")
+        self.value = np.frombuffer(content, np.uint8).reshape(shape, order="F" if by_columns else "C")
 
 
-def _encode(text: object, encoding: object = "latin1") -> bytes:
+def _bytes(text: object = "", encoding: object = "latin1") -> bytes:
     if not isinstance(text, str) or encoding != "latin1":
         raise pickle.UnpicklingError("only latin1 text may stand for bytes")
     return text.encode("latin1")
 
 
-def _no_bytes(*args: object) -> bytes:
-    if args:
-        raise pickle.UnpicklingError("bytes may not be built from arguments")
-    return b""
-
-
 _ALLOWED: dict[tuple[str, str], object] = {
-    ("numpy", "ndarray"): _ArrayType,
+    ("numpy", "ndarray"): None,  # it can be named, but not called
     ("numpy", "dtype"): _Type,
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("_codecs", "encode"): _encode,
-    ("builtins", "bytes"): _no_bytes,
-    ("__builtin__", "bytes"): _no_bytes,
+    ("_codecs", "encode"): _bytes,
+    ("builtins", "bytes"): _bytes,
+    ("__builtin__", "bytes"): _bytes,
 }
 
 
@@ -94,7 +73,7 @@ class _Unpickler(pickle.Unpickler):
 def read_pickled_dict(path: Path) -> dict[str, Any]:
     """The dict pickled in `path`, its keys as text.
 
-    The result holds only numpy arrays of numbers, numbers, text, bytes and pickle's own containers. Anything that
+    The result holds only numpy arrays of bytes, numbers, text, bytes and pickle's own containers. Anything that
     would call other code is refused before it runs.
     """
     try:
@@ -108,14 +87,6 @@ def read_pickled_dict(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BadData(path, f"expected a dict, found {type(content).__name__}")
     return {
-        key.decode("latin1") if isinstance(key, bytes) else str(key): _finished(path, value)
+        key.decode("latin1") if isinstance(key, bytes) else str(key): getattr(value, "value", value)
         for key, value in content.items()
     }
-
-
-def _finished(path: Path, value: Any) -> Any:
-    if not isinstance(value, _Array):
-        return value
-    if value.value is None:
-        raise BadData(path, "not a readable batch of plain arrays (an array without its bytes)")
-    return value.value

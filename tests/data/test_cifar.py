@@ -78,7 +78,7 @@ def test_bad_files_are_refused_by_name(tmp_path):
     ("change", "message"),
     [
         ({b"data": np.zeros((3, 3071), np.uint8)}, r"'data' must be a uint8 array of shape \[N, 3072\]"),
-        ({b"data": np.zeros((3, 3072), np.float32)}, "'data' must be a uint8 array"),
+        ({b"data": np.zeros((3, 3072), np.float32)}, "not a readable batch of plain arrays"),
         ({b"labels": None}, "'labels' must be a list of integers"),
         ({b"labels": [0]}, "3 images but 1 labels"),
         ({b"labels": [0, 1, 11]}, "unknown label 11 at sample 2"),

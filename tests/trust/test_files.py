@@ -213,11 +213,8 @@ def test_a_crafted_type_of_array_never_reaches_numpy(tmp_path):
     flags_of_objects = Typed((3, "|", None, None, None, -1, -1, 63))
     path.write_bytes(pickle.dumps({b"data": Array(flags_of_objects)}, protocol=2))
     assert read_pickled_dict(path)["data"].tolist() == [1, 1]
-    for kind in (
-        Typed((3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 27)),
-        Typed(plain, "O8"),
-        Typed(plain, "V8"),
-    ):
+    of_records = Typed((3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 27))
+    for kind in (of_records, Typed(plain, "O8"), Typed(plain, "V8"), Typed(plain, "i4")):
         path.write_bytes(pickle.dumps({b"data": Array(kind), b"labels": [1]}, protocol=2))
         with pytest.raises(BadData, match="test_batch: not a readable batch of plain arrays"):
             read_pickled_dict(path)
@@ -226,9 +223,8 @@ def test_a_crafted_type_of_array_never_reaches_numpy(tmp_path):
         read_pickled_dict(path)
 
 
-@pytest.mark.parametrize("dtype", ["u1", "<i4", ">i4", "f8", "b1"])
-def test_arrays_of_plain_numbers_come_out_as_they_went_in(tmp_path, dtype):
-    array = np.asfortranarray((np.arange(6).reshape(2, 3) % 2).astype(dtype))
+def test_arrays_of_bytes_come_out_as_they_went_in(tmp_path):
+    array = np.asfortranarray(np.arange(6, dtype=np.uint8).reshape(2, 3))
     for protocol in (0, 2, 4):
         (tmp_path / "batch").write_bytes(pickle.dumps({b"a": array, b"b": array.T}, protocol=protocol))
         read = read_pickled_dict(tmp_path / "batch")
