@@ -37,12 +37,11 @@ def list_datasets() -> None:
 def status(data_root: Root = None) -> None:
     """Show which datasets are in the data root."""
     from note_tta.data import DATASETS, resolve_root
-    from note_tta.data import verify as checks
 
     root = resolve_root(data_root)
     typer.echo(f"data root: {root}")
-    for name in DATASETS:
-        there, line = checks.status(name, root)
+    for name, record in DATASETS.items():
+        there, line = record.status(root)
         typer.echo(f"{'yes' if there else 'no ':3} {name:13} {line}")
 
 
@@ -107,10 +106,9 @@ def prepare(
 @app.command()
 def verify(dataset: Name, data_root: Root = None) -> None:
     """Check counts, shapes and checksums; exit code 1 if something is missing or wrong."""
-    from note_tta.data import resolve_root
-    from note_tta.data import verify as checks
+    from note_tta.data import find_dataset, resolve_root
 
-    results = checks.verify(dataset, resolve_root(data_root))
+    results = find_dataset(dataset).verify(resolve_root(data_root))
     for check in results:
         mark = {True: "ok  ", False: "BAD ", None: "    "}[check.ok]
         typer.echo(f"{mark} {check.what}: {check.detail}")

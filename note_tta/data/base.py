@@ -26,6 +26,8 @@ Origin = Literal["published", "regenerated", "embedded", "own"]
 Stream = Literal["dirichlet", "sorted", "chronological"]
 Indices = Tensor | slice | Iterable[int]
 IntArray = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Pixels = npt.NDArray[np.uint8]
 
 
 class MissingData(FileNotFoundError):
@@ -76,7 +78,7 @@ class Domain:
         self,
         name: str,
         labels: IntArray,
-        read: Callable[[IntArray], npt.NDArray[np.float32]],
+        read: Callable[[IntArray], Floats],
         digest: Callable[[], str],
         origin: Origin,
     ) -> None:
@@ -123,6 +125,10 @@ class Domain:
         return self._digest()
 
 
+Openers = Mapping[str, Callable[[], Domain]]
+"""The function that opens each domain, by the domain's name."""
+
+
 @dataclass(frozen=True)
 class Dataset:
     """An opened dataset: its facts, and its domains by name.
@@ -145,7 +151,7 @@ class Dataset:
     input_shape: tuple[int, ...]
     targets: tuple[str, ...]
     stream: Stream
-    openers: Mapping[str, Callable[[], Domain]] = field(repr=False)
+    openers: Openers = field(repr=False)
     absent: tuple[str, ...] = ()
     validation: tuple[str, ...] = ()
 
@@ -185,22 +191,18 @@ def content_digest(*arrays: npt.NDArray[Any]) -> str:
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
-def image_domain(name: str, images: npt.NDArray[np.uint8], labels: IntArray, *, origin: Origin) -> Domain:
+def image_domain(name: str, images: Pixels, labels: IntArray, *, origin: Origin) -> Domain:
     """A domain over uint8 images `[N, H, W, C]` (in memory or memory-mapped), scaled to [0, 1]."""
 
-    def read(indices: IntArray) -> npt.NDArray[np.float32]:
-        chosen: npt.NDArray[np.float32] = np.asarray(images[indices]).transpose(0, 3, 1, 2).astype(np.float32)
-        chosen /= 255
-        return chosen
+    def read(indices: IntArray) -> Floats:
+        return np.asarray(images[indices]).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255)
 
     return Domain(name, labels, read, lambda: content_digest(images, labels), origin)
 
 
-def sensor_domain(name: str, windows: npt.NDArray[np.float32], labels: IntArray, *, origin: Origin) -> Domain:
-    """A domain over scaled sensor windows `[N, C, L]` held in memory."""
-    return Domain(
-        name, labels, lambda indices: windows[indices], lambda: content_digest(windows, labels), origin
-    )
+def sensor_domain(name: str, windows: Floats, labels: IntArray, *, origin: Origin) -> Domain:
+    """A domain over scaled sensor windows `[N, C, L]`, or other inputs that are ready, held in memory."""
+    return Domain(name, labels, windows.__getitem__, lambda: content_digest(windows, labels), origin)
 
 
 def load_array(path: Path, *, dtype: str, tail: tuple[int, ...] | None = None) -> npt.NDArray[Any]:

@@ -27,12 +27,11 @@ def attempt(what: str, check: Callable[[], Check]) -> Check:
 
 def count(dataset: Dataset, domain: str, expected: int) -> Check:
     """Whether a domain has the published number of samples."""
+    return _counted(dataset, domain, lambda n: (n == expected, f"{n:,} samples, published {expected:,}"))
 
-    def check() -> Check:
-        found = len(dataset.domain(domain))
-        return Check(domain, found == expected, f"{found:,} samples, published {expected:,}")
 
-    return attempt(domain, check)
+def _counted(dataset: Dataset, domain: str, tell: Callable[[int], tuple[bool | None, str]]) -> Check:
+    return attempt(domain, lambda: Check(domain, *tell(len(dataset.domain(domain)))))
 
 
 def count_windows(
@@ -42,12 +41,11 @@ def count_windows(
 
     If the dataset lacks the domain, the check has failed, and `missing` says which file is not there.
     """
+    if domain in dataset.absent:
+        return Check(domain, False, f"missing: {missing}")
 
-    def check() -> Check:
-        if domain in dataset.absent:
-            return Check(domain, False, f"missing: {missing}")
-        found = len(dataset.domain(domain))
+    def tell(found: int) -> tuple[bool | None, str]:
         beside = "" if paper is None else f", the paper has {paper:,} ({found - paper:+,})"
-        return Check(domain, found == paper if exact else None, f"{found:,} windows{beside}")
+        return found == paper if exact else None, f"{found:,} windows{beside}"
 
-    return attempt(domain, check)
+    return _counted(dataset, domain, tell)

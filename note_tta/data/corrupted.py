@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from ..files import only_one, replacing
 from ..names import check_known
@@ -24,7 +23,9 @@ from .base import (
     Domain,
     IntArray,
     MissingData,
+    Openers,
     Origin,
+    Pixels,
     check_labels,
     content_digest,
     image_domain,
@@ -43,29 +44,19 @@ CHUNK = 5 * BLOCK  # images of one job
 
 @dataclass(frozen=True)
 class CorruptedSet:
-    """A corrupted copy of a dataset's test images.
+    """A corrupted copy of a dataset's test images."""
 
-    Attributes:
-        dataset: the name of the dataset.
-        table: which benchmark's parameters the corruptions have.
-        usual: the corruptions that results are reported on.
-        folder: the folder of the published files under the data root.
-        images: the file of a corruption in that folder.
-        labels: the file of its labels.
-        shape: the shape of an image, channels last.
-        classes: the number of classes.
-        read_clean: reads the clean images and their labels of a split (`train`, `test`) under a data root.
-    """
-
-    dataset: str
-    table: Table
-    usual: tuple[str, ...]
-    folder: str
-    images: str
-    labels: str
-    shape: tuple[int, int, int]
+    dataset: str  # its name
+    table: Table  # which benchmark's parameters the corruptions have
+    usual: tuple[str, ...]  # the corruptions that results are reported on
+    folder: str  # of the published files under the data root
+    images: str  # the file of a corruption in that folder
+    labels: str  # the file of its labels
+    shape: tuple[int, int, int]  # of an image, channels last
     classes: int
-    read_clean: Callable[[Path, str], tuple[npt.NDArray[np.uint8], IntArray]]
+    read_clean: Callable[
+        [Path, str], tuple[Pixels, IntArray]
+    ]  # of a split (`train`, `test`) under a data root
 
     @property
     def severities(self) -> tuple[int, ...]:
@@ -80,9 +71,7 @@ class CorruptedSet:
         """The images and the labels of a corruption in one of these folders."""
         return tuple(folder / name.format(corruption) for name in (self.images, self.labels))  # type: ignore[return-value]
 
-    def openers(
-        self, root: Path, corruptions: Iterable[str], severity: int = 1
-    ) -> dict[str, Callable[[], Domain]]:
+    def openers(self, root: Path, corruptions: Iterable[str], severity: int = 1) -> Openers:
         """The function that opens each domain: the clean splits and the corruptions at one severity."""
 
         def clean(split: str) -> Domain:
@@ -104,9 +93,8 @@ class CorruptedSet:
             if folder == regenerated:
                 Manifest.read(folder, self.table).require(corruption, severity, making)
             images = load_array(file, dtype="uint8", tail=self.shape)
-            labels = check_labels(
-                load_array(labels_file, dtype="integer", tail=()), self.classes, labels_file
-            )
+            codes = load_array(labels_file, dtype="integer", tail=())
+            labels = check_labels(codes, self.classes, labels_file)
             if len(images) != len(labels) or len(images) % len(self.severities):
                 blocks = "" if self.table == "mnist" else " in five equal severity blocks"
                 raise BadData(file, f"{len(images)} images for {len(labels)} labels{blocks}")
@@ -134,9 +122,8 @@ class CorruptedSet:
         """Hash every block in the manifest, and list the missing corruptions and severities."""
         folder = self.folders(root)[1]
         manifest = Manifest.read(folder, self.table)
-        yield Check(
-            "manifest", True, f"seed {manifest.seed}, engine {manifest.version}, {manifest.textures} frost"
-        )
+        facts = f"seed {manifest.seed}, engine {manifest.version}, {manifest.textures} frost"
+        yield Check("manifest", True, facts)
         for corruption in self.usual:
             done = manifest.parts(corruption)
             if done:
@@ -157,9 +144,8 @@ class CorruptedSet:
                 return Check(corruption, False, detail)
         absent = [str(level) for level in self.severities if str(level) not in done]
         note = f"; severities not made: {', '.join(absent)}" if absent else ""
-        return Check(
-            corruption, True, f"{size:,} images, checksums right for severity {', '.join(done)}{note}"
-        )
+        right = f"{size:,} images, checksums right for severity {', '.join(done)}"
+        return Check(corruption, True, right + note)
 
     def prepare(self, root: Path, wanted: Wanted) -> Path:
         """Regenerate the wanted parts that are missing."""
@@ -199,11 +185,8 @@ class _Maker:
         self.folder = corrupted.folders(root)[1]
         self.seed, self.run, self.progress = seed, run, progress
         self.textures, texture_origin = frost_textures(root)
-        source = content_digest(self.images)
-        wanted = Manifest(
-            corrupted.dataset, seed, ENGINE_VERSION, source, texture_origin, table=corrupted.table
-        )
-        self.manifest = Manifest.open(self.folder, wanted)
+        made = (corrupted.dataset, seed, ENGINE_VERSION, content_digest(self.images), texture_origin)
+        self.manifest = Manifest.open(self.folder, Manifest(*made, table=corrupted.table))
 
     def make(self, corruption: str, severities: Sequence[int]) -> None:
         """Make the file of one corruption, and keep the severities that it already holds."""
@@ -240,14 +223,12 @@ class _Maker:
 
     def _fill(self, stream: BinaryIO, corruption: str, severity: int) -> str:
         """Write one severity block and return the SHA-256 of its bytes."""
-        textures = self.textures if corruption == "frost" else None
-        work = partial(
-            _corrupt, corruption, severity, table=self.set.table, seed=self.seed, textures=textures
-        )
+        ice = self.textures if corruption == "frost" else None
+        made = partial(_corrupt, corruption, severity, table=self.set.table, seed=self.seed, textures=ice)
         firsts = range(0, len(self.images), CHUNK)
         what = corruption if self.set.table == "mnist" else f"{corruption} {severity}"
         digest = hashlib.sha256()
-        changed = self.run(work, (self.images[first : first + CHUNK] for first in firsts), firsts)
+        changed = self.run(made, (self.images[first : first + CHUNK] for first in firsts), firsts)
         for first, images in zip(firsts, changed, strict=True):
             stream.write(images.tobytes())
             digest.update(images)
@@ -255,8 +236,6 @@ class _Maker:
         return digest.hexdigest()
 
 
-def _corrupt(
-    name: str, severity: int, images: npt.NDArray[np.uint8], first: int, **settings: Any
-) -> npt.NDArray[np.uint8]:
+def _corrupt(name: str, severity: int, images: Pixels, first: int, **settings: Any) -> Pixels:
     """`corrupt`, with the arguments that differ between jobs last."""
     return corrupt(images, name, severity, first_block=first // BLOCK, **settings)

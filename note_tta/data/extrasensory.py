@@ -50,12 +50,11 @@ SUFFIX = ".features_labels.csv.gz"
 
 
 def _feature_columns() -> tuple[str, ...]:
-    statistics = ("mean", "std", "moment3", "moment4", "percentile25", "percentile50", "percentile75")
+    moments = ("mean", "std", "moment3", "moment4", "percentile25", "percentile50", "percentile75")
+    statistics = (*moments, "value_entropy", "time_entropy")
     names: list[str] = []
     for sensor in ("raw_acc", "proc_gyro", "raw_magnet"):
-        names += [
-            f"{sensor}:magnitude_stats:{name}" for name in (*statistics, "value_entropy", "time_entropy")
-        ]
+        names += [f"{sensor}:magnitude_stats:{name}" for name in statistics]
         names += [f"{sensor}:magnitude_spectrum:log_energy_band{band}" for band in range(5)]
         names += [f"{sensor}:magnitude_spectrum:spectral_entropy"]
         names += [f"{sensor}:magnitude_autocorrelation:{name}" for name in ("period", "normalized_ac")]
@@ -75,9 +74,8 @@ def open_extrasensory(root: Path) -> Dataset:
     folder = user_folder(root)
     users = sorted(file.name.removesuffix(SUFFIX) for file in folder.glob(f"*{SUFFIX}"))
     if not users:
-        raise MissingData(
-            "ExtraSensory user files", [folder / f"*{SUFFIX}"], "note-tta data download extrasensory"
-        )
+        places = [folder / f"*{SUFFIX}"]
+        raise MissingData("ExtraSensory user files", places, "note-tta data download extrasensory")
     present = {uuid[:3]: uuid for uuid in PAPER_WINDOWS if uuid in users}
     targets: dict[str, Callable[[], Windows]] = {
         name: partial(read_user, folder / f"{uuid}{SUFFIX}") for name, uuid in present.items()
@@ -116,10 +114,8 @@ def read_user(file: Path) -> Windows:
     strange = np.argwhere(np.isfinite(flags) & (flags != 0) & (flags != 1))
     if len(strange):
         row, column = strange[0]
-        problem = (
-            f"column {LABEL_COLUMNS[column]}: unknown label {flags[row, column]:g}; it must be 0, 1 or empty"
-        )
-        raise BadData(file, problem, line=int(row) + 2)
+        problem = f"unknown label {flags[row, column]:g}; it must be 0, 1 or empty"
+        raise BadData(file, f"column {LABEL_COLUMNS[column]}: {problem}", line=int(row) + 2)
     flags = np.nan_to_num(flags)
     usable = (flags.sum(axis=1) == 1) & np.isfinite(features).all(axis=1)
     labels = np.where(usable, flags.argmax(axis=1), -1)

@@ -15,26 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from .base import BadData, Dataset, MissingData, first_folder
+from .base import BadData, Dataset, Floats, MissingData, first_folder
 from .checks import Check, count_windows
 from .recipe import Recipe
 from .record import Archive, DatasetRecord
 from .tables import read_numbers
-from .windows import Floats, Windows, cut_windows, join, sensor_dataset
+from .windows import Windows, cut_windows, join, sensor_dataset
 
 CLASSES = (
-    "walking",
-    "walking_upstairs",
-    "walking_downstairs",
-    "sitting",
-    "standing",
-    "laying",
-    "stand_to_sit",
-    "sit_to_stand",
-    "sit_to_lie",
-    "lie_to_sit",
-    "stand_to_lie",
-    "lie_to_stand",
+    *("walking", "walking_upstairs", "walking_downstairs", "sitting", "standing", "laying"),
+    *("stand_to_sit", "sit_to_stand", "sit_to_lie", "lie_to_sit", "stand_to_lie", "lie_to_stand"),
 )
 SOURCE_USERS = tuple(range(1, 22))
 TARGET_USERS = tuple(range(22, 31))
@@ -52,11 +42,8 @@ def open_hapt(root: Path, *, rotation: str | None = None) -> Dataset:
     folder = raw_folder(root)
     recordings = read_recordings(folder)
     users = sorted({user for _, user in recordings})
-    targets = {
-        f"user{user:02d}": partial(_read_users, folder, (user,), turn)
-        for user in TARGET_USERS
-        if user in users
-    }
+    present = [user for user in TARGET_USERS if user in users]
+    targets = {f"user{user:02d}": partial(_read_users, folder, (user,), turn) for user in present}
     source = tuple(user for user in SOURCE_USERS if user in users)
     if not source:
         raise BadData(folder, "no recording of the source users 1-21")
@@ -104,17 +91,15 @@ def _read_users(folder: Path, users: tuple[int, ...], turn: Floats | None) -> Wi
         suffix = f"exp{experiment:02d}_user{user:02d}.txt"
         sensors = [read_numbers(folder / f"{sensor}_{suffix}", 3) for sensor in ("acc", "gyro")]
         if len(sensors[0]) != len(sensors[1]):
-            raise BadData(
-                folder / f"gyro_{suffix}", f"{len(sensors[1])} rows, the accelerometer has {len(sensors[0])}"
-            )
+            problem = f"{len(sensors[1])} rows, the accelerometer has {len(sensors[0])}"
+            raise BadData(folder / f"gyro_{suffix}", problem)
         if turn is not None:
             sensors = [sensor @ turn.T for sensor in sensors]
         rows = np.concatenate(sensors, axis=1)
         for activity, first, end in sorted(segments, key=lambda segment: segment[1]):
             if end > len(rows):
-                raise BadData(
-                    folder / "labels.txt", f"segment {first + 1}-{end} of {suffix} ends after its last row"
-                )
+                problem = f"segment {first + 1}-{end} of {suffix} ends after its last row"
+                raise BadData(folder / "labels.txt", problem)
             parts.append(cut_windows(rows[first:end], np.full(end - first, activity, np.int64), WINDOW))
     return join(parts)
 

@@ -23,18 +23,9 @@ from .tables import read_columns, time_order
 from .windows import Windows, cut_windows, join, sensor_dataset
 
 LABELS = {
-    1: "walking",
-    2: "running",
-    3: "shuffling",
-    4: "stairs_up",
-    5: "stairs_down",
-    6: "standing",
-    7: "sitting",
-    8: "lying",
-    13: "cycling_sit",
-    14: "cycling_stand",
-    130: "cycling_sit_inactive",
-    140: "cycling_stand_inactive",
+    **{1: "walking", 2: "running", 3: "shuffling", 4: "stairs_up", 5: "stairs_down", 6: "standing"},
+    **{7: "sitting", 8: "lying", 13: "cycling_sit", 14: "cycling_stand"},
+    **{130: "cycling_sit_inactive", 140: "cycling_stand_inactive"},
 }
 TARGETS = ("S008", "S018", "S019", "S021", "S022", "S028", "S029")
 PAPER_WINDOWS = dict(zip(TARGETS, (8140, 6241, 5846, 5910, 6448, 3271, 3521), strict=True))
@@ -57,16 +48,14 @@ def open_harth(root: Path) -> Dataset:
 
 def subject_folder(root: Path) -> Path:
     """The folder of the per-subject files."""
-    return first_folder(
-        [root / "harth", root / "HARTH"], "HARTH subject files", "note-tta data download harth"
-    )
+    places = [root / "harth", root / "HARTH"]
+    return first_folder(places, "HARTH subject files", "note-tta data download harth")
 
 
 def read_subject(file: Path, sensor: Sensor) -> Windows:
     """The windows of one person's sensor, unscaled, in time order."""
-    numbers, texts = read_columns(
-        file, [f"{sensor}_{axis}" for axis in "xyz"] + ["label"], text=["timestamp"]
-    )
+    columns = [*(f"{sensor}_{axis}" for axis in "xyz"), "label"]
+    numbers, texts = read_columns(file, columns, text=["timestamp"])
     classes = {code: index for index, code in enumerate(LABELS)}
     codes = numbers[:, 3]
     unknown = np.flatnonzero(~np.isin(codes, list(LABELS)))

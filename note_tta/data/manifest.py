@@ -19,23 +19,16 @@ MANIFEST_NAME = "manifest.json"
 class Manifest:
     """Facts about a regenerated set.
 
-    Attributes:
-        dataset: name of the dataset.
-        seed: seed of all random draws.
-        version: version of the corruption engine; other versions may make other bytes.
-        source: fingerprint of the clean images.
-        textures: the ice of `frost`: "published" photographs or "procedural".
-        parameters: corruption -> severity (as text) -> the parameters used. A part with other parameters
-            than the current ones counts as missing.
-        done: corruption -> severity (as text) -> SHA-256 of the bytes of that block. A part that is not listed
-            is not in the file, whatever the size of the file.
+    `parameters` and `done` map a corruption and a severity (as text) to the parameters used and to the SHA-256 of the
+    bytes of that block. A part that is not listed is not in the file, whatever the size of the file; one with other
+    parameters than the current ones counts as missing.
     """
 
     dataset: str
     seed: int
-    version: int
-    source: str
-    textures: str = "procedural"
+    version: int  # of the corruption engine; other versions may make other bytes
+    source: str  # fingerprint of the clean images
+    textures: str = "procedural"  # the ice of `frost`, or "published" photographs
     parameters: dict[str, Any] = field(default_factory=dict)
     done: dict[str, dict[str, str]] = field(default_factory=dict)
     folder: Path = field(default=Path(), repr=False)
@@ -46,9 +39,8 @@ class Manifest:
         """Read the manifest of a regenerated folder, made with the parameters of this table."""
         path = folder / MANIFEST_NAME
         if not path.is_file():
-            raise BadData(
-                path, "the manifest of this regenerated set is missing; delete the folder, prepare it again"
-            )
+            problem = "the manifest of this regenerated set is missing; delete the folder, prepare it again"
+            raise BadData(path, problem)
         levels = {str(severity) for severity in SEVERITIES}
         try:
             manifest = cls(**json.loads(path.read_text(encoding="utf-8")), folder=folder, table=table)
@@ -59,9 +51,8 @@ class Manifest:
             ):
                 raise ValueError("'done' and 'parameters' must map corruptions to severities")
         except (ValueError, TypeError, RecursionError) as error:
-            raise BadData(
-                path, f"not a manifest ({error}); delete the folder and prepare it again"
-            ) from error
+            problem = f"not a manifest ({error}); delete the folder and prepare it again"
+            raise BadData(path, problem) from error
         return manifest
 
     def write(self) -> None:
@@ -80,9 +71,8 @@ class Manifest:
         for name in ("dataset", "seed", "version", "source", "textures"):
             old, new = getattr(manifest, name), getattr(wanted, name)
             if old != new:
-                raise ValueError(
-                    f"{folder} was made with {name} {old!r}, not {new!r}; delete that folder to make it anew"
-                )
+                made = f"{folder} was made with {name} {old!r}, not {new!r}"
+                raise ValueError(f"{made}; delete that folder to make it anew")
         return manifest
 
     def parts(self, corruption: str) -> dict[str, str]:

@@ -7,33 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .base import Dataset, Stream
+from .base import BadData, Dataset, MissingData, Stream
 from .checks import Check
 from .corruptions.names import Table
 from .recipe import Recipe
 
 Progress = Callable[[str, int, int], None]
+"""Called with the name of the part, how much is done, and how much there is."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """One published file.
+    """One published file."""
 
-    Attributes:
-        url: its address, HTTPS.
-        provides: a path under the data root that exists once it is in place.
-        size: the approximate size of the download, for people.
-        md5: its published checksum; None if there is none.
-        into: the folder under the data root that it is put into.
-        packed: whether it is unpacked there, or kept as it is.
-    """
-
-    url: str
-    provides: str
-    size: str
-    md5: str | None = None
-    into: str = ""
-    packed: bool = True
+    url: str  # HTTPS
+    provides: str  # a path under the data root that exists once it is in place
+    size: str  # of the download, roughly, for people
+    md5: str | None = None  # its published checksum, if there is one
+    into: str = ""  # the folder under the data root that it is put into
+    packed: bool = True  # whether it is unpacked there, or kept as it is
 
     @property
     def name(self) -> str:
@@ -43,20 +35,12 @@ class Archive:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to regenerate of a corrupted set.
+    """What to regenerate of a corrupted set."""
 
-    Attributes:
-        corruptions: which ones; None is those that results are reported on.
-        severities: which ones; None is all.
-        seed: the seed of all random draws.
-        workers: the number of processes.
-        progress: called with the name of the part, how much is done, and how much there is.
-    """
-
-    corruptions: tuple[str, ...] | None = None
-    severities: tuple[int, ...] | None = None
-    seed: int = 0
-    workers: int = 1
+    corruptions: tuple[str, ...] | None = None  # None is those that results are reported on
+    severities: tuple[int, ...] | None = None  # None is all
+    seed: int = 0  # of all random draws
+    workers: int = 1  # the number of processes
     progress: Progress = lambda what, done, total: None
 
 
@@ -100,3 +84,29 @@ class DatasetRecord:
         """The opened dataset, with the record's facts and these further ones."""
         said = {"name": self.name, "title": self.title, "targets": self.targets, "stream": self.stream}
         return Dataset(**{**said, **facts})
+
+    def verify(self, root: Path) -> list[Check]:
+        """Check what is under a data root; every check is made, a failed one does not stop the others."""
+        checks: list[Check] = []
+        try:
+            checks.extend(self.checks(root))
+        except (MissingData, BadData) as error:
+            checks.append(Check(self.name, False, str(error)))
+        return checks
+
+    def status(self, root: Path) -> tuple[bool, str]:
+        """Whether it can be opened under a data root and, in one line, which of its domains have their files."""
+        try:
+            dataset = self.opens(root)
+        except (MissingData, BadData) as error:
+            return False, str(error)
+        usable, origins = 0, set()
+        for domain in dataset.targets:
+            try:
+                origins.add(dataset.domain(domain).origin)
+                usable += 1
+            except (MissingData, BadData) as error:
+                if len(dataset.targets) == 1:
+                    return False, str(error)
+        how = f" ({', '.join(sorted(origins))})" if origins else ""
+        return usable > 0, f"{usable} of {len(dataset.targets) + len(dataset.absent)} target domains{how}"

@@ -13,8 +13,8 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
-from .base import BadData
-from .windows import Doubles, Floats
+from .base import BadData, Floats
+from .windows import Doubles
 
 MOST_ROWS = 5_000_000  # ten times the longest published recording
 LONGEST_LINE = 1 << 16

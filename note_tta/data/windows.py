@@ -10,10 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from .base import Dataset, Domain, IntArray, sensor_domain
+from .base import Dataset, Domain, Floats, IntArray, sensor_domain
 from .record import DatasetRecord
 
-Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 HELD_OUT_BLOCK = 50  # windows in a row that go to the same side of the source split
 HELD_OUT_EVERY = 10  # one block in ten is the source's test domain
@@ -51,9 +50,8 @@ def cut_windows(rows: Floats | Doubles, labels: IntArray, length: int) -> Window
 
 def join(parts: Sequence[Windows]) -> Windows:
     """Concatenate the windows of several people."""
-    return Windows(
-        np.concatenate([part.values for part in parts]), np.concatenate([part.labels for part in parts])
-    )
+    values = np.concatenate([part.values for part in parts])
+    return Windows(values, np.concatenate([part.labels for part in parts]))
 
 
 @dataclass(frozen=True)

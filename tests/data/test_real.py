@@ -2,9 +2,8 @@
 
 import pytest
 
-from note_tta.data import MissingData, open_dataset
+from note_tta.data import DATASETS, MissingData, open_dataset
 from note_tta.data.hapt import raw_folder, read_recordings
-from note_tta.data.verify import verify
 
 pytestmark = pytest.mark.real_data
 
@@ -39,7 +38,7 @@ def test_hapt_has_its_recordings_users_and_segments(data_root):
 @pytest.mark.slow
 def test_extrasensory_windows_stand_beside_the_papers(data_root, capsys):
     opened("extrasensory", data_root)
-    checks = {check.what: check for check in verify("extrasensory", data_root)}
+    checks = {check.what: check for check in DATASETS["extrasensory"].verify(data_root)}
     with capsys.disabled():
         for check in checks.values():
             print(f"\n  {check.what}: {check.detail}", end="")
@@ -51,7 +50,7 @@ def test_extrasensory_windows_stand_beside_the_papers(data_root, capsys):
 
 def test_a_regenerated_cifar10_c_keeps_its_checksums(data_root):
     opened("cifar10", data_root)
-    checks = {check.what: check for check in verify("cifar10", data_root)}
+    checks = {check.what: check for check in DATASETS["cifar10"].verify(data_root)}
     if "manifest" not in checks:
         pytest.skip("no regenerated CIFAR-10-C in the data root; note-tta data prepare cifar10 makes it")
     assert all(check.ok for check in checks.values())

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from note_tta import cli
 from note_tta.data import DATASETS, find_dataset, open_dataset
 from note_tta.data.prepare import prepare
-from note_tta.data.verify import verify
 from note_tta.models import MODELS
 
 
@@ -54,7 +53,7 @@ def letters(monkeypatch):
 
 def test_a_new_dataset_is_one_record(letters, tmp_path):
     assert len(open_dataset("letters").domain("style")) == 2400
-    assert all(check.ok for check in verify("letters", tmp_path))
+    assert all(check.ok for check in DATASETS["letters"].verify(tmp_path))
     assert prepare("letters", tmp_path) == tmp_path / "letters-C"
     listed = CliRunner().invoke(cli.app, ["data", "list"]).output
     assert "letters       downloads nothing; its targets can be regenerated" in listed

@@ -115,20 +115,8 @@ CORRUPTIONS = tuple(name for name in _CIFAR if name not in (*VALIDATION_CORRUPTI
 MNIST_CORRUPTIONS = tuple(_MNIST)
 
 PRACTICAL_ORDER = (
-    "motion_blur",
-    "snow",
-    "fog",
-    "shot_noise",
-    "defocus_blur",
-    "contrast",
-    "zoom_blur",
-    "brightness",
-    "frost",
-    "elastic_transform",
-    "glass_blur",
-    "gaussian_noise",
-    "pixelate",
-    "jpeg_compression",
+    *("motion_blur", "snow", "fog", "shot_noise", "defocus_blur", "contrast", "zoom_blur", "brightness"),
+    *("frost", "elastic_transform", "glass_blur", "gaussian_noise", "pixelate", "jpeg_compression"),
     "impulse_noise",
 )
 """The order of the corruptions in practical and recurring streams (RoTTA's default of its ten)."""
