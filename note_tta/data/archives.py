@@ -44,10 +44,8 @@ def unpack(archive: Path, destination: Path) -> list[Path]:
         except Exception as error:  # a damaged archive can raise nearly anything
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                 raise  # of the disk, not of the archive
-            reason = " ".join(str(error).split())
-            raise BadData(
-                archive, f"truncated or damaged archive ({reason}); delete it and fetch it again"
-            ) from error
+            problem = f"truncated or damaged archive ({' '.join(str(error).split())})"
+            raise BadData(archive, f"{problem}; delete it and fetch it again") from error
         if not written:
             raise BadData(archive, "the archive holds no files")
         for place in written:
@@ -74,9 +72,8 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             if member.isdir():
                 continue
             if not member.isreg():
-                raise BadData(
-                    archive, f"{member.name!r} is a link or a device; only plain files are unpacked"
-                )
+                problem = f"{member.name!r} is a link or a device; only plain files are unpacked"
+                raise BadData(archive, problem)
             stream = tar.extractfile(member)
             if stream is not None:
                 yield member.name, stream

@@ -7,19 +7,15 @@ Clean images: `cifar-10-batches-py/` or `cifar-100-python/` (fine labels). Corru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from .base import BadData, Dataset, IntArray, MissingData, check_labels
-from .checks import Check
+from .base import BadData, IntArray, MissingData, Pixels, check_labels
 from .corrupted import CorruptedSet
-from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, VALIDATION_CORRUPTIONS, check_severity
-from .imbalance import thin_out
+from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, VALIDATION_CORRUPTIONS
 from .pickles import read_pickled_dict
 from .recipe import Recipe
 from .record import Archive, DatasetRecord
@@ -38,111 +34,62 @@ CIFAR100_CLASSES = tuple(_CIFAR100_NAMES.split())
 PUBLISHED = {"train": 50_000, "test": 10_000}
 
 
-class _Set(NamedTuple):
-    """One of the two sets: its files, what it calls its labels, and where it is published."""
+class _Files(NamedTuple):
+    """The batches of clean images, and what they call their labels."""
 
-    name: str
-    clean: str
-    corrupted: str
-    classes: tuple[str, ...]
+    folder: str
     train: tuple[str, ...]
     test: str
     labels: str
-    clean_archive: tuple[str, str, str]
-    corrupted_archive: tuple[int, str]
-
-    @property
-    def corrupted_set(self) -> CorruptedSet:
-        return CorruptedSet(
-            dataset=self.name,
-            table="cifar",
-            usual=CORRUPTIONS,
-            folder=self.corrupted,
-            images="{}.npy",
-            labels="labels.npy",
-            shape=(32, 32, 3),
-            classes=len(self.classes),
-            read_clean=partial(read_clean, self.name),
-        )
-
-    def record(self) -> DatasetRecord:
-        archive, size, md5 = self.clean_archive
-        number, corrupted_md5 = self.corrupted_archive
-        address = f"https://zenodo.org/records/{number}/files/{self.corrupted}.tar"
-        return DatasetRecord(
-            name=self.name,
-            title=f"{self.name.upper()}-C",
-            classes=len(self.classes),
-            targets=CORRUPTIONS,
-            stream="dirichlet",
-            network="resnet18",
-            recipe=Recipe(epochs=200, lr=0.1, batch_size=128, crop_padding=4, flip=True),
-            opens=partial(open_cifar, name=self.name),
-            checks=partial(_check, self.name),
-            options={
-                "severity": "corruptions of that severity, 1 to 5",
-                "imbalance": "the first class has this many times as many samples as the last",
-            },
-            prepares=self.corrupted_set.prepare,
-            table="cifar",
-            archives=(
-                Archive(
-                    f"https://www.cs.toronto.edu/~kriz/{archive}", f"{self.clean}/{self.test}", size, md5
-                ),
-                Archive(address, f"{self.corrupted}/labels.npy", "2.9 GB", corrupted_md5),
-            ),
-        )
+    classes: tuple[str, ...]
 
 
-_CIFAR10 = _Set(
-    "cifar10",
-    "cifar-10-batches-py",
-    "CIFAR-10-C",
-    CIFAR10_CLASSES,
-    train=tuple(f"data_batch_{i}" for i in range(1, 6)),
-    test="test_batch",
-    labels="labels",
-    clean_archive=("cifar-10-python.tar.gz", "163 MB", "c58f30108f718f92721af3b95e74349a"),
-    corrupted_archive=(2535967, "56bf5dcef84df0e2308c6dcbcbbd8499"),
-)
-_CIFAR100 = _Set(
-    "cifar100",
-    "cifar-100-python",
-    "CIFAR-100-C",
-    CIFAR100_CLASSES,
-    train=("train",),
-    test="test",
-    labels="fine_labels",
-    clean_archive=("cifar-100-python.tar.gz", "161 MB", "eb9058c3a382ffc7106e4002c42a8d85"),
-    corrupted_archive=(3555552, "11f0ed0f1191edbf9fa23466ae6021d3"),
-)
-_SETS = {"cifar10": _CIFAR10, "cifar100": _CIFAR100}
+_FILES = {
+    "cifar10": _Files(
+        "cifar-10-batches-py",
+        tuple(f"data_batch_{i}" for i in range(1, 6)),
+        "test_batch",
+        "labels",
+        CIFAR10_CLASSES,
+    ),
+    "cifar100": _Files("cifar-100-python", ("train",), "test", "fine_labels", CIFAR100_CLASSES),
+}
 
 
-def open_cifar(root: Path, name: str, *, severity: int = 5, imbalance: float = 1) -> Dataset:
-    """Open CIFAR-10 or CIFAR-100 with its fifteen corruptions at one severity, all classes alike or not.
-
-    Beside the targets, the four validation corruptions and `night` can be opened where they were prepared.
-    """
-    check_severity(severity)
-    chosen = _SETS[name]
-    corrupted = chosen.corrupted_set
-    places = [root / chosen.clean, *corrupted.folders(root)]
-    if not any(place.is_dir() for place in places):
-        raise MissingData(f"{name} data", places, f"note-tta data download {name}")
-    corruptions = (*CORRUPTIONS, *VALIDATION_CORRUPTIONS, *OWN_CORRUPTIONS)
-    openers = corrupted.openers(root, corruptions, severity)
-    record = CIFAR10 if name == "cifar10" else CIFAR100
-    dataset = record.dataset(
-        classes=chosen.classes, input_shape=(3, 32, 32), openers=openers, validation=VALIDATION_CORRUPTIONS
+def _record(name: str, corrupted: str, clean: tuple[str, str, str], number: int, md5: str) -> DatasetRecord:
+    """The record of a set: its corrupted folder, its clean archive, and the corrupted one's number and checksum."""
+    files, (archive, size, clean_md5) = _FILES[name], clean
+    images = CorruptedSet(
+        name=name,
+        title=f"{name.upper()}-C",
+        classes=files.classes,
+        shape=(32, 32, 3),
+        clean=(files.folder,),
+        read_clean=partial(read_clean, name),
+        published=PUBLISHED,
+        table="cifar",
+        usual=CORRUPTIONS,
+        validation=VALIDATION_CORRUPTIONS,
+        own=OWN_CORRUPTIONS,
+        folder=corrupted,
+        images="{}.npy",
+        labels="labels.npy",
     )
-    return thin_out(dataset, imbalance)
+    address, there = f"https://www.cs.toronto.edu/~kriz/{archive}", f"{files.folder}/{files.test}"
+    corrupted_address = f"https://zenodo.org/records/{number}/files/{corrupted}.tar"
+    return images.record(
+        recipe=Recipe(epochs=200, lr=0.1, batch_size=128, crop_padding=4, flip=True),
+        archives=(
+            Archive(address, there, size, clean_md5),
+            Archive(corrupted_address, f"{corrupted}/labels.npy", "2.9 GB", md5),
+        ),
+    )
 
 
-def read_clean(name: str, root: Path, split: str) -> tuple[npt.NDArray[np.uint8], IntArray]:
+def read_clean(name: str, root: Path, split: str) -> tuple[Pixels, IntArray]:
     """The clean images of a split, uint8 `[N, 32, 32, 3]`, and their labels."""
-    chosen = _SETS[name]
-    files = [root / chosen.clean / batch for batch in (chosen.train if split == "train" else (chosen.test,))]
+    chosen = _FILES[name]
+    files = [root / chosen.folder / batch for batch in (chosen.train if split == "train" else (chosen.test,))]
     absent = [file for file in files if not file.is_file()]
     if absent:
         raise MissingData(f"{name} {split} images", absent, f"note-tta data download {name}")
@@ -150,7 +97,7 @@ def read_clean(name: str, root: Path, split: str) -> tuple[npt.NDArray[np.uint8]
     return np.concatenate(images), np.concatenate(labels)
 
 
-def _read_batch(file: Path, chosen: _Set) -> tuple[npt.NDArray[np.uint8], IntArray]:
+def _read_batch(file: Path, chosen: _Files) -> tuple[Pixels, IntArray]:
     content = read_pickled_dict(file)
     data, labels = content.get("data"), content.get(chosen.labels)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
@@ -163,8 +110,15 @@ def _read_batch(file: Path, chosen: _Set) -> tuple[npt.NDArray[np.uint8], IntArr
     return np.ascontiguousarray(images), check_labels(np.array(labels), len(chosen.classes), file)
 
 
-def _check(name: str, root: Path) -> Iterator[Check]:
-    return _SETS[name].corrupted_set.checks(root, open_cifar(root, name), PUBLISHED)
-
-
-CIFAR10, CIFAR100 = _CIFAR10.record(), _CIFAR100.record()
+CIFAR10 = _record(
+    "cifar10",
+    "CIFAR-10-C",
+    ("cifar-10-python.tar.gz", "163 MB", "c58f30108f718f92721af3b95e74349a"),
+    *(2535967, "56bf5dcef84df0e2308c6dcbcbbd8499"),
+)
+CIFAR100 = _record(
+    "cifar100",
+    "CIFAR-100-C",
+    ("cifar-100-python.tar.gz", "161 MB", "eb9058c3a382ffc7106e4002c42a8d85"),
+    *(3555552, "11f0ed0f1191edbf9fa23466ae6021d3"),
+)

@@ -1,4 +1,4 @@
-"""Corrupted sets in npy files: where they are, and how a part is opened, checked and regenerated.
+"""Images with corrupted copies in npy files: where they are, and how they are opened, checked and regenerated.
 
 The published set is beside the clean images. A regenerated set is in another folder with the same layout, and has
 a manifest that lists the complete parts. If both exist, the published files are used.
@@ -7,7 +7,7 @@ a manifest that lists the complete parts. If both exist, the published files are
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,6 @@ from .base import (
     Domain,
     IntArray,
     MissingData,
-    Openers,
     Origin,
     Pixels,
     check_labels,
@@ -33,30 +32,69 @@ from .base import (
 )
 from .checks import Check, attempt, count
 from .corruptions.engine import BLOCK, ENGINE_VERSION, corrupt
-from .corruptions.names import OWN_CORRUPTIONS, SEVERITIES, TABLES, Table, check_severity
+from .corruptions.names import SEVERITIES, TABLES, Table, check_severity
 from .corruptions.textures import frost_textures
+from .imbalance import thin_out
 from .manifest import Manifest
 from .pool import Map, pool
-from .record import Progress, Wanted
+from .record import DatasetRecord, Progress, Wanted
 
 CHUNK = 5 * BLOCK  # images of one job
+CleanReader = Callable[[Path, str], tuple[Pixels, IntArray]]
+"""Reads the clean images and the labels of a split (`train`, `test`) under a data root."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CorruptedSet:
-    """A corrupted copy of a dataset's test images."""
+    """A set of images whose test images were published in corrupted copies too."""
 
-    dataset: str  # its name
+    name: str
+    title: str
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]  # of an image, channels last
+    clean: tuple[str, ...]  # the folders under the data root that may hold the clean images
+    read_clean: CleanReader
+    published: Mapping[str, int]  # the number of clean images by split
     table: Table  # which benchmark's parameters the corruptions have
     usual: tuple[str, ...]  # the corruptions that results are reported on
-    folder: str  # of the published files under the data root
+    validation: tuple[str, ...] = ()  # those for choosing settings
+    own: tuple[str, ...] = ()  # those that the benchmark does not have
+    folder: str  # of the published corrupted images under the data root
     images: str  # the file of a corruption in that folder
     labels: str  # the file of its labels
-    shape: tuple[int, int, int]  # of an image, channels last
-    classes: int
-    read_clean: Callable[
-        [Path, str], tuple[Pixels, IntArray]
-    ]  # of a split (`train`, `test`) under a data root
+
+    def record(self, **facts: Any) -> DatasetRecord:
+        """The record of the dataset, with these further facts."""
+        options = {"imbalance": "the first class has this many times as many samples as the last"}
+        if len(self.severities) > 1:
+            options = {"severity": "corruptions of that severity, 1 to 5", **options}
+        return DatasetRecord(
+            name=self.name,
+            title=self.title,
+            classes=len(self.classes),
+            targets=self.usual,
+            stream="dirichlet",
+            network="resnet18",
+            opens=self.open,
+            checks=self.checks,
+            prepares=self.prepare,
+            table=self.table,
+            options=options,
+            **facts,
+        )
+
+    def open(self, root: Path, *, severity: int | None = None, imbalance: float = 1) -> Dataset:
+        """Open the clean images and the corruptions at one severity, the last by default, all classes alike or not."""
+        severity = check_severity(self.severities[-1] if severity is None else severity)
+        places = [*(root / folder for folder in self.clean), *self.folders(root)]
+        if not any(place.is_dir() for place in places):
+            raise MissingData(f"{self.name} data", places, f"note-tta data download {self.name}")
+        openers = {split: partial(self._open_clean, root, split) for split in ("train", "test")}
+        for corruption in (*self.usual, *self.validation, *self.own):
+            openers[corruption] = partial(self._open_corruption, root, corruption, severity)
+        shape = (self.shape[2], *self.shape[:2])
+        facts = self.name, self.title, self.classes, shape, self.usual
+        return thin_out(Dataset(*facts, "dirichlet", openers, validation=self.validation), imbalance)
 
     @property
     def severities(self) -> tuple[int, ...]:
@@ -71,21 +109,14 @@ class CorruptedSet:
         """The images and the labels of a corruption in one of these folders."""
         return tuple(folder / name.format(corruption) for name in (self.images, self.labels))  # type: ignore[return-value]
 
-    def openers(self, root: Path, corruptions: Iterable[str], severity: int = 1) -> Openers:
-        """The function that opens each domain: the clean splits and the corruptions at one severity."""
+    def _open_clean(self, root: Path, split: str) -> Domain:
+        return image_domain(split, *self.read_clean(root, split), origin="published")
 
-        def clean(split: str) -> Domain:
-            return image_domain(split, *self.read_clean(root, split), origin="published")
-
-        splits = {split: partial(clean, split) for split in ("train", "test")}
-        return {**splits, **{name: partial(self.open, root, name, severity) for name in corruptions}}
-
-    def open(self, root: Path, corruption: str, severity: int) -> Domain:
-        """Open one corruption at one severity."""
+    def _open_corruption(self, root: Path, corruption: str, severity: int) -> Domain:
         published, regenerated = self.folders(root)
         at = "" if self.table == "mnist" else f" --severity {severity}"
         named = "" if corruption in self.usual else f" --corruption {corruption}"
-        making = f"note-tta data prepare {self.dataset}{at}{named}"
+        making = f"note-tta data prepare {self.name}{at}{named}"
         for folder in (published, regenerated):
             file, labels_file = self.files(folder, corruption)
             if not file.is_file():
@@ -94,7 +125,7 @@ class CorruptedSet:
                 Manifest.read(folder, self.table).require(corruption, severity, making)
             images = load_array(file, dtype="uint8", tail=self.shape)
             codes = load_array(labels_file, dtype="integer", tail=())
-            labels = check_labels(codes, self.classes, labels_file)
+            labels = check_labels(codes, len(self.classes), labels_file)
             if len(images) != len(labels) or len(images) % len(self.severities):
                 blocks = "" if self.table == "mnist" else " in five equal severity blocks"
                 raise BadData(file, f"{len(images)} images for {len(labels)} labels{blocks}")
@@ -103,20 +134,21 @@ class CorruptedSet:
             origin: Origin = "published" if folder == published else "regenerated"
             return image_domain(corruption, images[block], labels[block], origin=origin)
         places = [self.files(folder, corruption)[0] for folder in (published, regenerated)]
-        command = f"note-tta data download {self.dataset} (or: {making})"
-        what = f"{self.dataset} {corruption}" + ("" if self.table == "mnist" else f" at severity {severity}")
-        raise MissingData(what, places, making if corruption in OWN_CORRUPTIONS else command)
+        command = f"note-tta data download {self.name} (or: {making})"
+        what = f"{self.name} {corruption}" + ("" if self.table == "mnist" else f" at severity {severity}")
+        raise MissingData(what, places, making if corruption in self.own else command)
 
-    def checks(self, root: Path, dataset: Dataset, published: Mapping[str, int]) -> Iterator[Check]:
+    def checks(self, root: Path) -> Iterator[Check]:
         """Count the clean and the corrupted samples; if there is only a regenerated set, hash it instead."""
-        for split, expected in published.items():
+        dataset = self.open(root)
+        for split, expected in self.published.items():
             yield count(dataset, split, expected)
         folder, regenerated = self.folders(root)
         if regenerated.is_dir() and not folder.is_dir():
             yield from self.check_regenerated(root)
             return
         for corruption in self.usual if folder.is_dir() else self.usual[:1]:
-            yield count(dataset, corruption, published["test"])
+            yield count(dataset, corruption, self.published["test"])
 
     def check_regenerated(self, root: Path) -> Iterator[Check]:
         """Hash every block in the manifest, and list the missing corruptions and severities."""
@@ -149,7 +181,7 @@ class CorruptedSet:
 
     def prepare(self, root: Path, wanted: Wanted) -> Path:
         """Regenerate the wanted parts that are missing."""
-        chosen, levels = wanted_parts(self.dataset, self.table, self.usual, wanted)
+        chosen, levels = wanted_parts(self.name, self.table, self.usual, wanted)
         with pool(wanted.workers) as run:
             maker = _Maker(self, root, wanted.seed, run, wanted.progress)
             with only_one(maker.folder):
@@ -185,7 +217,7 @@ class _Maker:
         self.folder = corrupted.folders(root)[1]
         self.seed, self.run, self.progress = seed, run, progress
         self.textures, texture_origin = frost_textures(root)
-        made = (corrupted.dataset, seed, ENGINE_VERSION, content_digest(self.images), texture_origin)
+        made = (corrupted.name, seed, ENGINE_VERSION, content_digest(self.images), texture_origin)
         self.manifest = Manifest.open(self.folder, Manifest(*made, table=corrupted.table))
 
     def make(self, corruption: str, severities: Sequence[int]) -> None:

@@ -12,10 +12,9 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from scipy import ndimage
 
-from .base import Dataset, Domain, IntArray, image_domain
+from .base import Dataset, Domain, Floats, IntArray, image_domain
 from .checks import Check
 from .recipe import Recipe
 from .record import DatasetRecord
@@ -24,7 +23,6 @@ SIZE = 32
 COPIES = 3
 TEST_IMAGES = 800
 TARGETS = ("contrast", "brightness", "style")
-Images = npt.NDArray[np.float32]
 
 
 def open_digits(_root: Path | None = None, *, seed: int = 0) -> Dataset:
@@ -37,7 +35,7 @@ def open_digits(_root: Path | None = None, *, seed: int = 0) -> Dataset:
 
 
 def _domain(
-    poses: Callable[[], dict[str, tuple[Images, IntArray]]], split: str, target: str | None, seed: int
+    poses: Callable[[], dict[str, tuple[Floats, IntArray]]], split: str, target: str | None, seed: int
 ) -> Domain:
     images, labels = poses()[split]
     if target is not None:
@@ -47,7 +45,7 @@ def _domain(
     return image_domain(target or split, pixels, labels, origin="embedded")
 
 
-def _posed_digits(seed: int) -> dict[str, tuple[Images, IntArray]]:
+def _posed_digits(seed: int) -> dict[str, tuple[Floats, IntArray]]:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -56,16 +54,11 @@ def _posed_digits(seed: int) -> dict[str, tuple[Images, IntArray]]:
     generator = np.random.default_rng([seed, 0])
     order = generator.permutation(len(images))
     parts = {"test": order[:TEST_IMAGES], "train": order[TEST_IMAGES:]}
-    return {
-        split: (
-            _pose(np.repeat(images[chosen], COPIES, axis=0), generator),
-            np.repeat(labels[chosen], COPIES),
-        )
-        for split, chosen in parts.items()
-    }
+    copies = {split: np.repeat(chosen, COPIES) for split, chosen in parts.items()}
+    return {split: (_pose(images[chosen], generator), labels[chosen]) for split, chosen in copies.items()}
 
 
-def _pose(images: Images, generator: np.random.Generator) -> Images:
+def _pose(images: Floats, generator: np.random.Generator) -> Floats:
     """Enlarge 8x8 images to 32x32, each turned by up to 12 degrees, scaled by 10 %, shifted by 2 pixels."""
     count = len(images)
     angles = generator.uniform(-np.pi / 15, np.pi / 15, count)
@@ -81,27 +74,23 @@ def _pose(images: Images, generator: np.random.Generator) -> Images:
     return posed
 
 
-def _contrast(images: Images, _generator: np.random.Generator) -> Images:
+def _contrast(images: Floats, _generator: np.random.Generator) -> Floats:
     means = images.mean(axis=(1, 2), keepdims=True)
     return means + (images - means) * np.float32(0.5)
 
 
-def _brightness(images: Images, _generator: np.random.Generator) -> Images:
+def _brightness(images: Floats, _generator: np.random.Generator) -> Floats:
     return images * np.float32(0.8) + np.float32(0.22)
 
 
-def _style(images: Images, generator: np.random.Generator) -> Images:
+def _style(images: Floats, generator: np.random.Generator) -> Floats:
     shape = (len(images), 1, 1)
     gain, offset = generator.uniform(0.4, 1.0, shape), generator.uniform(0.0, 0.35, shape)
     noise = generator.normal(0.0, 0.06, images.shape)
     return (images * gain + offset + noise).astype(np.float32)
 
 
-_CORRUPTIONS: dict[str, Callable[[Images, np.random.Generator], Images]] = {
-    "contrast": _contrast,
-    "brightness": _brightness,
-    "style": _style,
-}
+_CORRUPTIONS = dict(zip(TARGETS, (_contrast, _brightness, _style), strict=True))
 
 
 def _check(_root: Path) -> Iterator[Check]:

@@ -90,13 +90,10 @@ def _fetch(archive: Archive, part: Path, opener: Opener, progress: Progress) -> 
     except urllib.error.URLError as error:
         raise OSError(f"cannot reach {archive.url}: {error.reason}") from error
     with response:
-        resumed = response.status == 206 and _range_start(response) == start
-        if start and not resumed:
-            start = 0
-        length = response.headers.get("Content-Length")
-        total = start + int(length) if length is not None and length.isdigit() else 0
-        size = start
-        with part.open("ab" if start else "wb") as file:
+        size = start if response.status == 206 and _range_start(response) == start else 0
+        length = response.headers.get("Content-Length") or ""
+        total = size + int(length) if length.isdigit() else 0
+        with part.open("ab" if size else "wb") as file:
             while chunk := _read(response, archive, part):
                 file.write(chunk)
                 size += len(chunk)
@@ -109,9 +106,8 @@ def _read(response: Any, archive: Archive, part: Path) -> bytes:
     try:
         chunk: bytes = response.read(1 << 18)
     except OSError as error:
-        raise OSError(
-            f"{archive.url} broke off ({error}); run the same command to continue {part}"
-        ) from error
+        advice = f"run the same command to continue {part}"
+        raise OSError(f"{archive.url} broke off ({error}); {advice}") from error
     return chunk
 
 
@@ -128,6 +124,5 @@ def _check(archive: Archive, file: Path) -> None:
     found = file_digest(file, "md5")
     if found != archive.md5:
         file.unlink()
-        raise BadData(
-            file, f"MD5 is {found}, published is {archive.md5}; the file was removed, fetch it again"
-        )
+        problem = f"MD5 is {found}, published is {archive.md5}"
+        raise BadData(file, f"{problem}; the file was removed, fetch it again")

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from ..files import only_one, replacing
-from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin, first_folder
+from .base import BadData, Dataset, Domain, Floats, IntArray, MissingData, Origin, Pixels, first_folder
 from .checks import Check, count
 from .corrupted import wanted_parts
 from .corruptions.engine import ENGINE_VERSION, corrupt
 from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, check_severity
 from .corruptions.textures import frost_textures
 from .manifest import Manifest
-from .pictures import read_picture_file
+from .pictures import class_names, list_pictures, read_picture_file
 from .pool import pool
 from .recipe import Recipe
 from .record import Archive, DatasetRecord, Wanted
@@ -72,30 +71,7 @@ def _clean_split(root: Path, split: str) -> Path:
     return first_folder(places, f"ImageNet {split} pictures", _HOW)
 
 
-def list_pictures(folder: Path, classes: tuple[str, ...] | None = None) -> list[tuple[Path, int]]:
-    """Every picture under class folders with its class index, sorted by class and name."""
-    names = classes if classes is not None else class_names(folder)
-    extra = sorted(set(class_names(folder)) - set(names))
-    if extra:
-        raise BadData(folder / extra[0], f"unknown class folder {extra[0]!r}")
-    pictures = [
-        (file, index)
-        for index, name in enumerate(names)
-        if (folder / name).is_dir()
-        for file in sorted((folder / name).iterdir())
-        if file.suffix.lower() in _SUFFIXES and not file.name.startswith(".")
-    ]
-    if not pictures:
-        raise BadData(folder, "no pictures in class folders")
-    return pictures
-
-
-def class_names(folder: Path) -> tuple[str, ...]:
-    """The names of the class folders, sorted."""
-    return tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
-
-
-def read_picture(file: Path) -> npt.NDArray[np.uint8]:
+def read_picture(file: Path) -> Pixels:
     """A picture as RGB `[224, 224, 3]`: shorter side to 256, the centre cut out, unless it has that size."""
     colour = read_picture_file(file, most=_LARGEST)
     if min(colour.size) < 8:
@@ -109,24 +85,16 @@ def read_picture(file: Path) -> npt.NDArray[np.uint8]:
     return np.asarray(colour)
 
 
-def picture_domain(
-    name: str,
-    pictures: list[tuple[Path, int]],
-    read: Callable[[Path], npt.NDArray[np.uint8]],
-    *,
-    origin: Origin,
-) -> Domain:
-    """A domain over picture files, each decoded when it is asked for."""
+def _domain(name: str, folder: Path, classes: tuple[str, ...], origin: Origin) -> Domain:
+    """A domain over the pictures in class folders, each decoded when it is asked for."""
+    pictures = list_pictures(folder, classes, _SUFFIXES)
 
-    def inputs(indices: IntArray) -> npt.NDArray[np.float32]:
-        if not len(indices):
-            return np.zeros((0, 3, SIDE, SIDE), np.float32)
-        decoded = np.stack([read(pictures[index][0]) for index in indices])
-        return np.asarray(decoded.transpose(0, 3, 1, 2) / np.float32(255), dtype=np.float32)
+    def inputs(indices: IntArray) -> Floats:
+        decoded = np.array([read_picture(pictures[index][0]) for index in indices], np.float32)
+        return decoded.reshape(-1, SIDE, SIDE, 3).transpose(0, 3, 1, 2) / np.float32(255)
 
-    return Domain(
-        name, np.array([label for _, label in pictures]), inputs, partial(_digest, pictures), origin
-    )
+    labels = np.array([label for _, label in pictures])
+    return Domain(name, labels, inputs, partial(_digest, pictures), origin)
 
 
 def _digest(pictures: list[tuple[Path, int]]) -> str:
@@ -139,33 +107,26 @@ def _digest(pictures: list[tuple[Path, int]]) -> str:
 
 def _classes(root: Path, severity: int) -> tuple[str, ...]:
     """Class names from the first folder that has them: the clean splits, then any corruption."""
-    candidates = [folder / split for folder in _clean_folders(root) for split in ("val", "train")]
-    candidates += [
-        folder / name / str(severity) for folder in _corrupted_folders(root) for name in CORRUPTIONS
-    ]
-    for folder in candidates:
-        if folder.is_dir() and (names := class_names(folder)):
-            return names
-    return ()
+    clean = [folder / split for folder in _clean_folders(root) for split in ("val", "train")]
+    corrupted = [place / name / str(severity) for place in _corrupted_folders(root) for name in CORRUPTIONS]
+    found = (class_names(folder) for folder in (*clean, *corrupted) if folder.is_dir())
+    return next(filter(None, found), ())
 
 
 def _clean_domain(root: Path, split: str, classes: tuple[str, ...]) -> Domain:
-    pictures = list_pictures(_clean_split(root, split), classes)
-    return picture_domain("train" if split == "train" else "test", pictures, read_picture, origin="published")
+    name = "train" if split == "train" else "test"
+    return _domain(name, _clean_split(root, split), classes, "published")
 
 
 def _corrupted_domain(root: Path, corruption: str, severity: int, classes: tuple[str, ...]) -> Domain:
     published, regenerated = _corrupted_folders(root)
-    command = f"note-tta data prepare imagenet --severity {severity}"
-    for folder in (published, regenerated):
-        place = folder / corruption / str(severity)
-        if not place.is_dir():
-            continue
-        if folder == regenerated:
-            Manifest.read(folder, "imagenet").require(corruption, severity, command)
-        origin: Origin = "published" if folder == published else "regenerated"
-        return picture_domain(corruption, list_pictures(place, classes), read_picture, origin=origin)
     places = [folder / corruption / str(severity) for folder in (published, regenerated)]
+    command = f"note-tta data prepare imagenet --severity {severity}"
+    if places[0].is_dir():
+        return _domain(corruption, places[0], classes, "published")
+    if places[1].is_dir():
+        Manifest.read(regenerated, "imagenet").require(corruption, severity, command)
+        return _domain(corruption, places[1], classes, "regenerated")
     raise MissingData(f"ImageNet-C {corruption} at severity {severity}", places, command)
 
 
@@ -187,7 +148,7 @@ def _prepare(root: Path, wanted: Wanted) -> Path:
     """
     chosen, levels = wanted_parts("imagenet", "imagenet", CORRUPTIONS, wanted)
     clean = _clean_split(root, "val")
-    pictures = [file for file, _ in list_pictures(clean)]
+    pictures = [file for file, _ in list_pictures(clean, None, _SUFFIXES)]
     folder = _corrupted_folders(root)[1]
     textures, texture_origin = frost_textures(root)
     names = "\n".join(f"{file.relative_to(clean)} {file.stat().st_size}" for file in pictures)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-from .base import Dataset, Domain, IntArray, content_digest
+from .base import Dataset, Domain, Floats, IntArray, content_digest
 
 
 def thin_out(dataset: Dataset, imbalance: float) -> Dataset:
@@ -31,17 +30,13 @@ def thin_out(dataset: Dataset, imbalance: float) -> Dataset:
 
 def _thinned(domain: Domain, classes: int, imbalance: float) -> Domain:
     labels: IntArray = domain.labels.numpy()
-    kept = np.sort(
-        np.concatenate(
-            [
-                members[: max(1, round(len(members) * imbalance ** (-label / max(1, classes - 1))))]
-                for label in range(classes)
-                for members in [np.flatnonzero(labels == label)]
-            ]
-        )
-    )
+    parts = []
+    for label in range(classes):
+        members = np.flatnonzero(labels == label)
+        parts.append(members[: max(1, round(len(members) * imbalance ** (-label / max(1, classes - 1))))])
+    kept = np.sort(np.concatenate(parts))
 
-    def read(indices: IntArray) -> npt.NDArray[np.float32]:
+    def read(indices: IntArray) -> Floats:
         return domain.inputs(kept[indices]).numpy()
 
     def digest() -> str:

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from ..files import only_one, replacing
-from .base import BadData, Dataset, Domain, IntArray, MissingData, Origin, content_digest
+from .base import BadData, Dataset, Domain, Floats, IntArray, MissingData, Origin, Pixels, content_digest
 from .checks import Check, count_windows
 from .pictures import read_picture_file
 from .pool import pool
@@ -35,11 +34,9 @@ TARGET = "rain_200"
 SIDE = 224
 PAPER_FRAMES = {"source": 7481, TARGET: 7800}
 Box = tuple[float, float, float, float]
-Picture = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """One frame: its picture, the class and the box (left, top, right, bottom) of its largest object."""
 
     picture: Path
@@ -86,7 +83,7 @@ def tracking_frames(base: Path) -> list[Frame]:
     return frames
 
 
-def read_frame(file: Path) -> Picture:
+def read_frame(file: Path) -> Pixels:
     """A frame as RGB `[H, W, 3]`."""
     if not file.is_file():
         raise MissingData("a KITTI frame", [file], "note-tta data download kitti")
@@ -98,7 +95,7 @@ def rain_folders(base: Path, rate: float = RATE) -> tuple[Path, Path]:
     return base / "tracking_rain", base / f"tracking_rain_{rate:g}-regenerated"
 
 
-def rainy_frame(base: Path, file: Path, rate: float = RATE) -> Picture:
+def rainy_frame(base: Path, file: Path, rate: float = RATE) -> Pixels:
     """The frame in rain: from a rendered tree that has the file, else rendered now, always the same."""
     inside = file.relative_to(base / "tracking")
     for folder in rain_folders(base, rate)[0 if rate == RATE else 1 :]:
@@ -111,7 +108,7 @@ def rainy_frame(base: Path, file: Path, rate: float = RATE) -> Picture:
     return render_rain(image, rate=rate, depth=depth, seed=number)
 
 
-def crop(image: Picture, box: Box, file: Path) -> Picture:
+def crop(image: Pixels, box: Box, file: Path) -> Pixels:
     """The box cut out of the frame and brought to 224x224."""
     height, width = image.shape[:2]
     left, top = max(0, int(box[0])), max(0, int(box[1]))
@@ -141,12 +138,11 @@ def _parse(file: Path, line: int, words: list[str], first: int) -> tuple[int, Bo
     name = "Person_sitting" if words[first] == "Person" else words[first]  # the tracking set's short form
     if name not in CLASSES:
         raise BadData(file, f"unknown label {words[first]!r}", line=line)
+    corners = words[first + 4 : first + 8]
     try:
-        left, top, right, bottom = (float(word) for word in words[first + 4 : first + 8])
+        left, top, right, bottom = map(float, corners)
     except ValueError:
-        raise BadData(
-            file, f"the box must be four numbers, found {words[first + 4 : first + 8]}", line=line
-        ) from None
+        raise BadData(file, f"the box must be four numbers, found {corners}", line=line) from None
     if not right > left or not bottom > top:
         raise BadData(file, f"the box {(left, top, right, bottom)} is empty", line=line)
     return CLASSES.index(name), (left, top, right, bottom)
@@ -157,7 +153,7 @@ def _largest(picture: Path, objects: list[tuple[int, Box]]) -> Frame:
     return Frame(picture, label, box)
 
 
-def _read_depth(file: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+def _read_depth(file: Path, shape: tuple[int, ...]) -> Floats:
     depth = np.array(read_picture_file(file, None, what="depth map"), dtype=np.float32)
     depth /= 256
     if depth.shape != tuple(shape):
@@ -166,9 +162,9 @@ def _read_depth(file: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
 
 
 def _frames_domain(
-    name: str, frames: list[Frame], read: Callable[[Path], Picture], origin: Origin, extra: str = ""
+    name: str, frames: list[Frame], read: Callable[[Path], Pixels], origin: Origin, extra: str = ""
 ) -> Domain:
-    def inputs(indices: IntArray) -> npt.NDArray[np.float32]:
+    def inputs(indices: IntArray) -> Floats:
         result = np.zeros((len(indices), 3, SIDE, SIDE), np.float32)
         for place, index in enumerate(indices):
             frame = frames[index]

@@ -5,37 +5,23 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from .base import BadData, Dataset, IntArray, MissingData, check_labels
-from .checks import Check
+from .base import BadData, IntArray, MissingData, Pixels, check_labels
 from .corrupted import CorruptedSet
 from .corruptions.names import MNIST_CORRUPTIONS
-from .imbalance import thin_out
 from .recipe import Recipe
-from .record import Archive, DatasetRecord
+from .record import Archive
 
 PUBLISHED = {"train": 60_000, "test": 10_000}
+_FOLDERS = ("MNIST/raw", "MNIST", "mnist")
 _PREFIX = {"train": "train", "test": "t10k"}
 _LARGEST_IDX = 1 << 28  # 256 MB: five times MNIST's training images; more is not an MNIST file
 
 
-def open_mnist(root: Path, *, imbalance: float = 1) -> Dataset:
-    """Open MNIST with the fifteen corruptions of MNIST-C, all classes alike or not."""
-    places = [*_raw_folders(root), *_CORRUPTED.folders(root)]
-    if not any(place.is_dir() for place in places):
-        raise MissingData("mnist data", places, "note-tta data download mnist")
-    openers = _CORRUPTED.openers(root, MNIST_CORRUPTIONS)
-    classes = tuple(str(digit) for digit in range(10))
-    return thin_out(MNIST.dataset(classes=classes, input_shape=(1, 28, 28), openers=openers), imbalance)
-
-
-def read_clean(root: Path, split: str) -> tuple[npt.NDArray[np.uint8], IntArray]:
+def read_clean(root: Path, split: str) -> tuple[Pixels, IntArray]:
     """The clean images of a split, uint8 `[N, 28, 28, 1]`, and their labels."""
     images_file = _find(root, f"{_PREFIX[split]}-images-idx3-ubyte")
     labels_file = _find(root, f"{_PREFIX[split]}-labels-idx1-ubyte")
@@ -47,19 +33,15 @@ def read_clean(root: Path, split: str) -> tuple[npt.NDArray[np.uint8], IntArray]
     return images[..., None], check_labels(labels, 10, labels_file)
 
 
-def _raw_folders(root: Path) -> list[Path]:
-    return [root / "MNIST" / "raw", root / "MNIST", root / "mnist"]
-
-
 def _find(root: Path, stem: str) -> Path:
-    candidates = [folder / f"{stem}{suffix}" for folder in _raw_folders(root) for suffix in (".gz", "")]
-    for candidate in candidates:
+    folders = [root / folder for folder in _FOLDERS]
+    for candidate in [folder / f"{stem}{suffix}" for folder in folders for suffix in (".gz", "")]:
         if candidate.is_file():
             return candidate
-    raise MissingData(f"MNIST file {stem}", _raw_folders(root), "note-tta data download mnist")
+    raise MissingData(f"MNIST file {stem}", folders, "note-tta data download mnist")
 
 
-def _read_idx(file: Path, dimensions: int) -> npt.NDArray[Any]:
+def _read_idx(file: Path, dimensions: int) -> Pixels:
     try:
         opener = gzip.open if file.suffix == ".gz" else open
         with opener(file, "rb") as stream:
@@ -76,41 +58,29 @@ def _read_idx(file: Path, dimensions: int) -> npt.NDArray[Any]:
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 
 
-def _check(root: Path) -> Iterator[Check]:
-    return _CORRUPTED.checks(root, open_mnist(root), PUBLISHED)
-
-
 def _raw_file(stem: str, md5: str, size: str) -> Archive:
     name = f"{stem}-ubyte.gz"
     address = f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}"
     return Archive(address, f"MNIST/raw/{name}", size, md5, into="MNIST/raw", packed=False)
 
 
-_CORRUPTED = CorruptedSet(
-    dataset="mnist",
+_IMAGES = CorruptedSet(
+    name="mnist",
+    title="MNIST-C",
+    classes=tuple(str(digit) for digit in range(10)),
+    shape=(28, 28, 1),
+    clean=_FOLDERS,
+    read_clean=read_clean,
+    published=PUBLISHED,
     table="mnist",
     usual=MNIST_CORRUPTIONS,
     folder="mnist_c",
     images="{}/test_images.npy",
     labels="{}/test_labels.npy",
-    shape=(28, 28, 1),
-    classes=10,
-    read_clean=read_clean,
 )
 
-MNIST = DatasetRecord(
-    name="mnist",
-    title="MNIST-C",
-    classes=10,
-    targets=MNIST_CORRUPTIONS,
-    stream="dirichlet",
-    network="resnet18",
+MNIST = _IMAGES.record(
     recipe=Recipe(epochs=100, lr=0.1, batch_size=128),
-    opens=open_mnist,
-    checks=_check,
-    options={"imbalance": "the first class has this many times as many samples as the last"},
-    prepares=_CORRUPTED.prepare,
-    table="mnist",
     archives=(
         _raw_file("train-images-idx3", "f68b3c2dcbeaaa9fbdd348bbdeb94873", "10 MB"),
         _raw_file("train-labels-idx1", "d53e105ee54ea40749a09fcbcd1e9432", "29 kB"),

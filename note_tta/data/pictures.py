@@ -1,7 +1,8 @@
-"""Read untrusted pictures: a damaged or oversized one is refused."""
+"""List pictures by class, and read untrusted ones: a damaged or oversized one is refused."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
@@ -30,3 +31,30 @@ def read_picture_file(
         raise
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise BadData(file, f"not a readable {what} ({error})") from error
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    """The names of the class folders, sorted."""
+    return tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
+
+
+def list_pictures(
+    folder: Path, classes: tuple[str, ...] | None, suffixes: Collection[str]
+) -> list[tuple[Path, int]]:
+    """Every picture under class folders with its class index, sorted by class and name.
+
+    A folder that is not one of the `classes` is refused; None takes all folders for classes.
+    """
+    names = class_names(folder) if classes is None else classes
+    if extra := sorted(set(class_names(folder)) - set(names)):
+        raise BadData(folder / extra[0], f"unknown class folder {extra[0]!r}")
+    pictures = [
+        (file, index)
+        for index, name in enumerate(names)
+        if (folder / name).is_dir()
+        for file in sorted((folder / name).iterdir())
+        if file.suffix.lower() in suffixes and file.name[0] != "."
+    ]
+    if not pictures:
+        raise BadData(folder, f"no images in class folders; images end in {', '.join(sorted(suffixes))}")
+    return pictures

@@ -84,10 +84,8 @@ def _made(name: str, images: Tensor, corruption: str, severity: int, root: Path)
 
 def _one_a_class(domain: Domain) -> list[int]:
     """The first sample of each of the first few classes."""
-    firsts: dict[int, int] = {}
-    for index, label in enumerate(domain.labels.tolist()):
-        firsts.setdefault(label, index)
-    return [firsts[label] for label in sorted(firsts)][:SAMPLES]
+    firsts = np.unique(domain.labels.numpy(), return_index=True)[1]
+    return [int(first) for first in firsts[:SAMPLES]]
 
 
 def _show(axis: Any, image: Tensor) -> None:
@@ -102,15 +100,14 @@ def _rain(base: Path) -> Any:
     chosen = frames[:: max(1, len(frames) // 4)][:4]
     figure, axes = _figure(len(chosen), 2, 12, 1.9 * len(chosen))
     for row, frame in enumerate(chosen):
+        left, top, right, bottom = frame.box
+        file, label = frame.picture, kitti.CLASSES[frame.label]
         for axis, image in zip(
-            axes[row], (kitti.read_frame(frame.picture), kitti.rainy_frame(base, frame.picture)), strict=True
+            axes[row], (kitti.read_frame(file), kitti.rainy_frame(base, file)), strict=True
         ):
             axis.imshow(image)
-            left, top, right, bottom = frame.box
             axis.plot([left, right, right, left, left], [top, top, bottom, bottom, top], color="gold", lw=1)
-            axis.set_title(
-                f"{frame.picture.parent.name}/{frame.picture.stem} {kitti.CLASSES[frame.label]}", fontsize=7
-            )
+            axis.set_title(f"{file.parent.name}/{file.stem} {label}", fontsize=7)
             axis.set_axis_off()
     return figure
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
-Picture = npt.NDArray[np.uint8]
+from .base import Floats, Pixels
 
 FOCAL = 721.5  # KITTI's colour cameras, pixels
 CAMERA_HEIGHT = 1.65  # metres above the road, KITTI's car
@@ -53,13 +52,13 @@ def road_depth(height: int, width: int, focal: float = FOCAL) -> Floats:
 
 
 def render_rain(
-    image: Picture,
+    image: Pixels,
     *,
     rate: float = 200.0,
     depth: Floats | None = None,
     seed: int | tuple[int, ...] = 0,
     focal: float = FOCAL,
-) -> Picture:
+) -> Pixels:
     """Let it rain on a photograph.
 
     Args:

@@ -83,9 +83,8 @@ def read_columns(
                     raise BadData(file, "a cell is empty, NaN or infinite", line=reader.line_num)
                 texts.append([row[place] for place in text_places])
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise BadData(
-            file, f"truncated or damaged after {len(rows)} rows ({error}); fetch it again"
-        ) from error
+        problem = f"truncated or damaged after {len(rows)} rows ({error}); fetch it again"
+        raise BadData(file, problem) from error
     return np.asarray(rows, dtype=np.float64).reshape(len(rows), len(columns)), texts
 
 

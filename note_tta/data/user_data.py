@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..files import file_digest
 from .archives import ALLOWANCE, EXPANSION
-from .base import BadData, Dataset, Domain, IntArray, check_labels, content_digest
-from .pictures import read_picture_file
+from .base import BadData, Dataset, Domain, Floats, IntArray, Pixels, check_labels, sensor_domain
+from .pictures import class_names, list_pictures, read_picture_file
 
 DOMAIN = "all"
 """The one domain of the user's own data."""
@@ -57,34 +56,18 @@ def _dataset(
 
 def _recorded_at(file: Path, recorded: str) -> tuple[Any, ...]:
     """The sort key of an image: the time of its file, then its name with numbers compared as numbers."""
-    parts = tuple((not part.isdigit(), int(part) if part.isdigit() else part) for part in _words(file.name))
+    words = re.findall(r"[0-9]+|[^0-9]+", file.name)
+    parts = tuple((not word.isdigit(), int(word) if word.isdigit() else word) for word in words)
     return (file.stat().st_mtime_ns, *parts) if recorded == "time" else parts
 
 
-def _words(name: str) -> list[str]:
-    """The runs of digits and of other characters.
-
-    >>> _words("frame10.png")
-    ['frame', '10', '.png']
-    """
-    return re.findall(r"[0-9]+|[^0-9]+", name)
-
-
 def _open_folder(folder: Path, recorded: str | None) -> Dataset:
-    classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir()))
-    files = [
-        (file, label)
-        for label, name in enumerate(classes)
-        for file in sorted((folder / name).iterdir())
-        if file.suffix.lower() in _IMAGES
-    ]
-    if not files:
-        raise BadData(folder, f"no images in class folders; images end in {', '.join(sorted(_IMAGES))}")
+    files = list_pictures(folder, None, _IMAGES)
     if recorded is not None:
         files.sort(key=lambda entry: _recorded_at(entry[0], recorded))
     size = _read_image(files[0][0]).shape
 
-    def read(indices: IntArray) -> npt.NDArray[np.float32]:
+    def read(indices: IntArray) -> Floats:
         images = []
         for file, _ in (files[i] for i in indices.tolist()):
             image = _read_image(file)
@@ -97,11 +80,9 @@ def _open_folder(folder: Path, recorded: str | None) -> Dataset:
         text = "".join(f"{file.relative_to(folder)} {file_digest(file)}\n" for file, _ in files)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
-    labels = np.array([label for _, label in files], dtype=np.int64)
-    domain = Domain(DOMAIN, labels, read, digest, "own")
-    return _dataset(
-        folder, classes, (size[2], size[0], size[1]), domain, "chronological" if recorded else "dirichlet"
-    )
+    domain = Domain(DOMAIN, np.array([label for _, label in files]), read, digest, "own")
+    stream = "chronological" if recorded else "dirichlet"
+    return _dataset(folder, class_names(folder), (size[2], *size[:2]), domain, stream)
 
 
 def _open_npz(path: Path) -> Dataset:
@@ -132,13 +113,11 @@ def _open_npz(path: Path) -> Dataset:
         raise BadData(path, f"x must be uint8 or floating point, found {x.dtype}")
     count = int(y.max()) + 1
     labels = check_labels(y, count, path)
-    domain = Domain(
-        DOMAIN, labels, lambda indices: scaled[indices], lambda: content_digest(scaled, labels), "own"
-    )
+    domain = sensor_domain(DOMAIN, scaled, labels, origin="own")
     return _dataset(path, tuple(map(str, range(count))), tuple(scaled.shape[1:]), domain, "chronological")
 
 
-def _read_image(file: Path) -> npt.NDArray[np.uint8]:
+def _read_image(file: Path) -> Pixels:
     image = read_picture_file(file, None)
     pixels = image.convert("L" if image.mode in ("1", "L") else "RGB")
     return np.asarray(pixels, dtype=np.uint8).reshape(image.height, image.width, -1)

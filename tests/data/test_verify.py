@@ -20,7 +20,8 @@ def by_name(checks):
 
 @pytest.fixture
 def small_cifar(tmp_path, monkeypatch):
-    monkeypatch.setattr(cifar, "PUBLISHED", {"train": 10, "test": 20})
+    monkeypatch.setitem(cifar.PUBLISHED, "train", 10)
+    monkeypatch.setitem(cifar.PUBLISHED, "test", 20)
     write_cifar10(tmp_path)
     return tmp_path
 
@@ -62,7 +63,8 @@ def test_clean_data_alone_is_told_what_is_missing(small_cifar):
 
 
 def test_mnist_is_checked(tmp_path, monkeypatch):
-    monkeypatch.setattr(mnist, "PUBLISHED", {"train": 12, "test": 20})
+    monkeypatch.setitem(mnist.PUBLISHED, "train", 12)
+    monkeypatch.setitem(mnist.PUBLISHED, "test", 20)
     write_mnist(tmp_path)
     assert [check.ok for check in DATASETS["mnist"].verify(tmp_path)] == [True, True, False]
     prepare("mnist", tmp_path, corruptions=["stripe"], workers=1)
