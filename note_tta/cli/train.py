@@ -85,54 +85,36 @@ def train(
             raise ValueError(f"threads must be at least 1, got {threads}")
         torch.set_num_threads(threads)
     record, opened = find_dataset(dataset), open_dataset(dataset, data_root)
-    given = {
-        "epochs": epochs,
-        "lr": lr,
-        "batch_size": batch_size,
-        "optimizer": optimizer,
-        "weight_decay": weight_decay,
-        "schedule": schedule,
-    }
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    recipe = replace(record.recipe, **chosen)
+    size: dict[str, Any] = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
+    steps: dict[str, Any] = {"optimizer": optimizer, "weight_decay": weight_decay, "schedule": schedule}
+    recipe = replace(record.recipe, **_given(**size, **steps))
     if init is None and recipe.epochs == 0:
         raise ValueError("--epochs 0 keeps the initial weights as they are: give them with --init")
     if init is None and recipe.pretrained and not from_scratch:
-        raise ValueError(
-            f"the paper's {dataset} model starts from ImageNet weights: give them with --init, "
-            "or use --from-scratch"
-        )
+        start = f"the paper's {dataset} model starts from ImageNet weights"
+        raise ValueError(f"{start}: give them with --init, or use --from-scratch")
     name = model or record.network
-    shape = {"width": width, "mean": _numbers("mean", mean), "std": _numbers("std", std)}
-    given_shape = {option: value for option, value in shape.items() if value is not None}
+    shape = _given(width=width, mean=_numbers("mean", mean), std=_numbers("std", std))
     torch.manual_seed(seed)
     if ":" in name:
-        if given_shape:
-            raise ValueError(
-                f"--{next(iter(given_shape))} is for the networks of this package, not for {name}"
-            )
+        if shape:
+            raise ValueError(f"--{next(iter(shape))} is for the networks of this package, not for {name}")
         network = _own_network(name, opened, norm, alpha, correction)
         norm = architecture(network)["norm"]
     else:
         check_known("model", name, MODELS, hint=", or module:function")
         norm = norm or MODELS[name].norms[0]
-        network = build_model(
-            name,
-            len(opened.classes),
-            norm=norm,
-            in_channels=opened.input_shape[0],
-            alpha=alpha,
-            correction=correction,
-            **(_inherited(init) | given_shape),
-        )
+        iabn: dict[str, Any] = {"alpha": alpha, "correction": correction}
+        inputs: dict[str, Any] = {"in_channels": opened.input_shape[0], **_inherited(init), **shape}
+        network = build_model(name, len(opened.classes), norm=norm, **iabn, **inputs)
     facts: dict[str, Any] = {"dataset": dataset, "model": name, "norm": norm, "init": None}
     if init is not None:
         load_weights(network, init, new_head=new_head)
         facts["init"] = {"file": init.name, "sha256": file_digest(init), "new_head": new_head}
     network.to(find_device(device))
     train_samples, test_samples = _domains(opened, samples)
-    size = "" if width is None else f"-w{width}"
-    file = f"{dataset}-{name.replace(':', '.')}{size}-{norm}-seed{seed}.safetensors"
+    channels = "" if width is None else f"-w{width}"
+    file = f"{dataset}-{name.replace(':', '.')}{channels}-{norm}-seed{seed}.safetensors"
     target = out or resolve_root(data_root) / "models" / file
 
     def on_epoch(done: int, measured: dict[str, float]) -> None:
@@ -152,10 +134,8 @@ def train(
         on_epoch=on_epoch if verbose else None,
     )
     if os.environ.get("RANK", "0") == "0":
-        print(
-            f"{target}: clean error {card['clean_error']:.2f} % on {card['test_samples']} samples, "
-            f"{recipe.epochs} epochs in {card['seconds']:.0f} s"
-        )
+        clean = f"clean error {card['clean_error']:.2f} % on {card['test_samples']} samples"
+        print(f"{target}: {clean}, {recipe.epochs} epochs in {card['seconds']:.0f} s")
 
 
 def _own_network(name: str, dataset: Dataset, norm: str | None, alpha: float, correction: int) -> nn.Module:
@@ -191,6 +171,11 @@ def _inherited(init: Path | None) -> dict[str, Any]:
     except ValueError:  # weights from elsewhere
         return {}
     return {option: card["architecture"][option] for option in ("width", "mean", "std")}
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:

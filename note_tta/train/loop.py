@@ -28,6 +28,8 @@ from .processes import Team, join_team
 from .samples import Samples, augment, epoch_batches, read_batches
 
 Epoch = dict[str, float]
+OnEpoch = Callable[[int, Epoch], None]
+_WITH_STATE = ("model", "optimizer", "scaler")
 _BAR = "epoch {task.fields[epoch]}, loss {task.fields[loss]:.3f}, error {task.fields[error]:.1f} %"
 
 
@@ -55,19 +57,12 @@ class _Run:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.device.type == "cuda")
 
     def state(self) -> dict[str, Any]:
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "epoch": self.epoch,
-            "seconds": self.seconds,
-            "history": self.history,
-        }
+        progress = {"epoch": self.epoch, "seconds": self.seconds, "history": self.history}
+        return {name: getattr(self, name).state_dict() for name in _WITH_STATE} | progress
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
+        for name in _WITH_STATE:
+            getattr(self, name).load_state_dict(state[name])
         self.epoch, self.seconds, self.history = state["epoch"], state["seconds"], state["history"]
 
 
@@ -83,7 +78,7 @@ def train(
     workers: int = 0,
     restart: bool = False,
     show_progress: bool = True,
-    on_epoch: Callable[[int, Epoch], None] | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> dict[str, Any]:
     """Train a network of `build_model`, on the device it is on, and write its checkpoint.
 
@@ -142,7 +137,7 @@ def train(
             run.load_state(_read_state(saved, identity, device))
         team.wait()
         if recipe.epochs:
-            _train_epochs(run, saved, identity, show_progress=show_progress, on_epoch=on_epoch)
+            _train_epochs(run, saved, identity, show_progress, on_epoch)
         model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         model.eval()
         if team.is_first:
@@ -165,12 +160,7 @@ def train(
 
 
 def _train_epochs(
-    run: _Run,
-    saved: Path,
-    identity: dict[str, Any],
-    *,
-    show_progress: bool,
-    on_epoch: Callable[[int, Epoch], None] | None,
+    run: _Run, saved: Path, identity: dict[str, Any], show_progress: bool, on_epoch: OnEpoch | None
 ) -> None:
     """Train the remaining epochs, and save the state after each."""
     team, epochs = run.team, run.recipe.epochs
@@ -194,15 +184,10 @@ def _train_epochs(
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
     """The recipe's optimizer of all parameters of the model."""
+    shared: Any = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
     if recipe.optimizer == "adam":
-        return Adam(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
-    return SGD(
-        model.parameters(),
-        lr=recipe.lr,
-        momentum=recipe.momentum,
-        nesterov=recipe.momentum > 0,
-        weight_decay=recipe.weight_decay,
-    )
+        return Adam(model.parameters(), **shared)
+    return SGD(model.parameters(), momentum=recipe.momentum, nesterov=recipe.momentum > 0, **shared)
 
 
 @torch.no_grad()
@@ -229,11 +214,9 @@ def _tidy(out: Path, saved: Path, *, restart: bool) -> None:
 
 def _batches(run: _Run, epoch: int) -> list[Tensor]:
     """Return this epoch's batches of indices, the same in every process."""
+    generator = torch.Generator().manual_seed(_epoch_seed(run.seed, epoch))
     return epoch_batches(
-        len(run.samples),
-        run.recipe.batch_size,
-        generator=torch.Generator().manual_seed(_epoch_seed(run.seed, epoch)),
-        processes=run.team.size,
+        len(run.samples), run.recipe.batch_size, generator=generator, processes=run.team.size
     )
 
 
@@ -246,6 +229,7 @@ def _train_epoch(run: _Run, model: nn.Module, steps: int, show: Follow) -> None:
     begun = time.perf_counter()
     batches = _batches(run, run.epoch)
     augmenting = torch.Generator().manual_seed(_epoch_seed(run.seed, run.epoch) ^ (team.rank + 1) << 40)
+    changes: Any = {name: getattr(recipe, name) for name in ("crop_padding", "crop_fill", "flip")}
     totals = torch.zeros(3, dtype=torch.float64)
     lr = recipe.lr
     model.train()
@@ -257,19 +241,11 @@ def _train_epoch(run: _Run, model: nn.Module, steps: int, show: Follow) -> None:
             lr = recipe.lr_at(step, steps * recipe.epochs)
             for group in run.optimizer.param_groups:
                 group["lr"] = lr
-            x = augment(
-                x.to(device),
-                augmenting,
-                crop_padding=recipe.crop_padding,
-                crop_fill=recipe.crop_fill,
-                flip=recipe.flip,
-            )
+            x = augment(x.to(device), augmenting, **changes)
             totals += _train_step(run, model, x, y.to(device), len(batch)).cpu()
             if not math.isfinite(totals[0]):
-                raise Diverged(
-                    f"training diverged in epoch {run.epoch + 1} at lr {lr:g} "
-                    f"(loss {totals[0]}): {_advice(recipe)}"
-                )
+                where = f"in epoch {run.epoch + 1} at lr {lr:g} (loss {totals[0]})"
+                raise Diverged(f"training diverged {where}: {_advice(recipe)}")
             loss, error = _averages(totals)
             epoch = f"{run.epoch + 1}/{recipe.epochs}"
             show("training", step + 1, steps * recipe.epochs, epoch=epoch, loss=loss, error=error)
@@ -327,9 +303,8 @@ def _read_state(path: Path, identity: dict[str, Any], device: torch.device) -> d
         state: dict[str, Any] = load_plain(path, device)
         made_by = state["identity"]
     except Exception as error:  # a damaged pickle can raise anything
-        raise ValueError(
-            f"{path} cannot be read as a training state ({error}); delete it or restart"
-        ) from None
+        problem = f"cannot be read as a training state ({error})"
+        raise ValueError(f"{path} {problem}; delete it or restart") from None
     _check_same(path, made_by, identity)
     return state
 
@@ -340,10 +315,8 @@ def _check_same(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None
     for name in sorted({*flat[0], *flat[1]}):
         values = [settings.get(name, "unset") for settings in flat]
         if values[0] != values[1]:
-            raise ValueError(
-                f"{path} belongs to a run with {name} {values[0]}, here it is {values[1]}; "
-                f"restart to replace it (--restart), or choose another file (--out)"
-            )
+            problem = f"{path} belongs to a run with {name} {values[0]}, here it is {values[1]}"
+            raise ValueError(f"{problem}; restart to replace it (--restart), or choose another file (--out)")
 
 
 def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:

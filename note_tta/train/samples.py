@@ -87,9 +87,8 @@ def epoch_batches(
     if len(batches[-1]) < 2 * processes:
         batches.pop()
     if not batches:
-        raise ValueError(
-            f"{count} samples make no batch: each of {processes} processes needs at least two samples per step"
-        )
+        needed = f"each of {processes} processes needs at least two samples per step"
+        raise ValueError(f"{count} samples make no batch: {needed}")
     return batches
 
 

@@ -64,5 +64,5 @@ def test_bad_pictures_and_folders_are_refused(tmp_path):
         dataset.domain("train")
     for file in (tmp_path / "imagenet" / "val").rglob("*.JPEG"):
         file.unlink()
-    with pytest.raises(BadData, match="no pictures in class folders"):
+    with pytest.raises(BadData, match=r"no images in class folders; images end in \.jpeg, \.jpg, \.png"):
         dataset.domain("test")
