@@ -58,7 +58,6 @@ def run_and_report(
     where: Settings,
     workers: int | None,
     ray: str | None,
-    *,
     again: bool = False,
 ) -> None:
     """Run cells with a progress bar. Ctrl-C stops cleanly; failed cells are an error at the end."""
@@ -69,26 +68,19 @@ def run_and_report(
     saved = count(1)
     try:
         with progress_bars() as follow:
-            tally = run_cells(
-                cells,
-                store,
-                where,
-                lambda: make_backend(where, workers, ray),
-                partial(typer.echo, err=True),
-                lambda: follow("cells", next(saved), waiting),
-                again=again,
-            )
+            backend, told = partial(make_backend, where, workers, ray), partial(typer.echo, err=True)
+
+            def on_saved() -> None:
+                follow("cells", next(saved), waiting)
+
+            tally = run_cells(cells, store, where, backend, told, on_saved, again=again)
     except KeyboardInterrupt:
-        done = sum(cell in store for cell in cells)
-        typer.echo(
-            f"stopped: {done} of {len(cells)} cells are done; give the same command to continue", err=True
-        )
+        done = f"{sum(cell in store for cell in cells)} of {len(cells)} cells are done"
+        typer.echo(f"stopped: {done}; give the same command to continue", err=True)
         raise typer.Exit(130) from None
     if tally.failed:
-        cell, message = tally.failed[0]
-        raise ValueError(
-            f"{len(tally.failed)} of {len(cells)} cells failed; the first, {cell.describe()}: {message}"
-        )
+        (cell, message), failed = tally.failed[0], len(tally.failed)
+        raise ValueError(f"{failed} of {len(cells)} cells failed; the first, {cell.describe()}: {message}")
 
 
 def _value(text: str) -> Any:

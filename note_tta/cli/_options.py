@@ -17,9 +17,7 @@ DataOption = Annotated[
         help="Option of the dataset, such as severity=3, or recorded=name for your own folder of frames."
     ),
 ]
-Samples = Annotated[
-    int | None, typer.Option(help="Use only this many samples of each domain, from its start.")
-]
+Samples = Annotated[int | None, typer.Option(help="Use only the first so many samples of each domain.")]
 Width = Annotated[int | None, typer.Option(help="Channels of the network's first stage.")]
 Workers = Annotated[int | None, typer.Option(help="Number of processes; by default one per core.")]
 Device = Annotated[str | None, typer.Option(help="Device for the models; by default CUDA if present.")]

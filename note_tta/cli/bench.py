@@ -24,6 +24,5 @@ def bench(context: typer.Context) -> None:
     note-tta bench --fleet --only sizes --out sizes.json
     """
     command = [sys.executable, "-m", "benchmarks", *context.args]
-    raise typer.Exit(
-        subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode
-    )
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
+    raise typer.Exit(done.returncode)

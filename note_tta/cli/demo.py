@@ -37,9 +37,8 @@ def demo(
         finished = run_demo(out, seed=seed, on_step=on_step)
     results = finished.results
     samples = results["correlated"]["source"].samples
-    table = Table(
-        title=f"Error in percent on drifting digits, {samples:,} samples per stream", title_justify="left"
-    )
+    title = f"Error in percent on drifting digits, {samples:,} samples per stream"
+    table = Table(title=title, title_justify="left")
     table.add_column("Method")
     table.add_column("Temporally correlated", justify="right")
     table.add_column("Uniform (i.i.d.)", justify="right")

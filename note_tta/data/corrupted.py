@@ -240,9 +240,8 @@ class _Maker:
                 stream.seek(start + (severity - 1) * self.images.nbytes)
                 digests[str(severity)] = self._fill(stream, corruption, severity)
         self.manifest.done[corruption] = dict(sorted(digests.items()))
-        self.manifest.parameters[corruption] = {
-            level: self.manifest.wanted(corruption, int(level)) for level in digests
-        }
+        parameters = {level: self.manifest.wanted(corruption, int(level)) for level in digests}
+        self.manifest.parameters[corruption] = parameters
         self.manifest.write()
 
     def _allocate(self, stream: BinaryIO, blocks: int) -> int:

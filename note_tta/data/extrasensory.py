@@ -11,7 +11,7 @@ the counts compare with the paper's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -25,9 +25,8 @@ from .tables import read_columns, time_order
 from .windows import Windows, cut_windows, join, sensor_dataset
 
 CLASSES = ("lying_down", "sitting", "walking", "standing", "running")
-LABEL_COLUMNS = tuple(
-    f"label:{name}" for name in ("LYING_DOWN", "SITTING", "FIX_walking", "OR_standing", "FIX_running")
-)
+_LABELS = ("LYING_DOWN", "SITTING", "FIX_walking", "OR_standing", "FIX_running")
+LABEL_COLUMNS = tuple(f"label:{name}" for name in _LABELS)
 PAPER_WINDOWS = {
     "4FC32141-E888-4BFF-8804-12559A491D8C": 844,
     "59818CD2-24D7-4D32-B133-24C2FE3801E5": 401,
@@ -77,9 +76,7 @@ def open_extrasensory(root: Path) -> Dataset:
         places = [folder / f"*{SUFFIX}"]
         raise MissingData("ExtraSensory user files", places, "note-tta data download extrasensory")
     present = {uuid[:3]: uuid for uuid in PAPER_WINDOWS if uuid in users}
-    targets: dict[str, Callable[[], Windows]] = {
-        name: partial(read_user, folder / f"{uuid}{SUFFIX}") for name, uuid in present.items()
-    }
+    targets = {name: partial(read_user, folder / f"{uuid}{SUFFIX}") for name, uuid in present.items()}
     others = tuple(user for user in users if user not in PAPER_WINDOWS)
 
     def source() -> Windows:

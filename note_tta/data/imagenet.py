@@ -47,10 +47,7 @@ def open_imagenet(root: Path, *, severity: int = 5) -> Dataset:
     classes = _classes(root, severity)
     if not classes:
         raise MissingData("imagenet data", places, _HOW)
-    openers = {
-        "train": partial(_clean_domain, root, "train", classes),
-        "test": partial(_clean_domain, root, "val", classes),
-    }
+    openers = {name: partial(_clean_domain, root, name, classes) for name in ("train", "test")}
     for corruption in (*CORRUPTIONS, *OWN_CORRUPTIONS):
         openers[corruption] = partial(_corrupted_domain, root, corruption, severity, classes)
     return IMAGENET.dataset(classes=classes, input_shape=(3, SIDE, SIDE), openers=openers)
@@ -113,9 +110,8 @@ def _classes(root: Path, severity: int) -> tuple[str, ...]:
     return next(filter(None, found), ())
 
 
-def _clean_domain(root: Path, split: str, classes: tuple[str, ...]) -> Domain:
-    name = "train" if split == "train" else "test"
-    return _domain(name, _clean_split(root, split), classes, "published")
+def _clean_domain(root: Path, name: str, classes: tuple[str, ...]) -> Domain:
+    return _domain(name, _clean_split(root, "val" if name == "test" else name), classes, "published")
 
 
 def _corrupted_domain(root: Path, corruption: str, severity: int, classes: tuple[str, ...]) -> Domain:

@@ -13,7 +13,8 @@ from ..files import replacing
 from ..names import check_known
 from . import find_dataset, kitti, open_dataset
 from .base import Dataset, Domain, MissingData
-from .corruptions import corrupt, frost_textures
+from .corruptions.engine import corrupt
+from .corruptions.textures import frost_textures
 
 SAMPLES = 5
 

@@ -157,9 +157,8 @@ def job_from_config(config: Any) -> Job:
     wanted = _FIELDS[Stream] | (_FIELDS[Cell] if "method" in config else {})
     required = {name for name, field in wanted.items() if field.default is MISSING}
     if odd := {*config} - {*wanted} | required - {*config}:
-        raise ValueError(
-            f"a cell has the fields {', '.join(wanted)}; missing or unknown: {', '.join(sorted(odd))}"
-        )
+        fields = f"a cell has the fields {', '.join(wanted)}"
+        raise ValueError(f"{fields}; missing or unknown: {', '.join(sorted(odd))}")
     values = {name: _from_json(wanted[name], value) for name, value in config.items()}
     stream = Stream(**{name: value for name, value in values.items() if name in _FIELDS[Stream]})
     rest = {name: value for name, value in values.items() if name not in _FIELDS[Stream]}
@@ -167,10 +166,12 @@ def job_from_config(config: Any) -> Job:
 
 
 def _config(record: Job) -> dict[str, Any]:
-    fields = _FIELDS[type(record)].values()
-    values = {field.name: getattr(record, field.name) for field in fields}
-    changed = [field for field in fields if values[field.name] != field.default]
-    return {f.name: dict(values[f.name]) if f.type == "Options" else values[f.name] for f in changed}
+    found = {}
+    for name, field in _FIELDS[type(record)].items():
+        value = getattr(record, name)
+        if value != field.default:
+            found[name] = dict(value) if field.type == "Options" else value
+    return found
 
 
 def _from_json(field: Field[Any], value: Any) -> Any:

@@ -6,6 +6,7 @@ import hashlib
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +141,7 @@ def draw_stream(stream: Stream, labels: dict[str, Tensor]) -> streams.DomainOrde
     if stream.order in PROTOCOLS:
         settings = {"visits": stream.visits} if stream.order == "recurring" else {}
         return streams.PROTOCOLS[stream.order](labels, generator=generator, **settings)
-    return streams.in_turn(
-        labels, lambda values, generator: _one_order(stream, values, generator), generator=generator
-    )
+    return streams.in_turn(labels, partial(_one_order, stream), generator=generator)
 
 
 def _one_order(stream: Stream, labels: Tensor, generator: torch.Generator) -> Tensor:

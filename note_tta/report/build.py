@@ -21,26 +21,16 @@ def make_report(records: Sequence[Record]) -> Report:
     """Make every table, figure and claim that has results."""
     scores = Scores(records)
     tables = {name: make_tables(experiment, scores) for name, experiment in EXPERIMENTS.items()}
-    figures = {
-        name: make_figures(experiment, scores, tables[name]) for name, experiment in EXPERIMENTS.items()
-    }
+    figures = {name: make_figures(EXPERIMENTS[name], scores, tables[name]) for name in tables}
     return Report(scores, tables, figures, check_claims(scores), orderings(scores), scores.others())
 
 
 def build_report(folder: str | Path, out: str | Path, archive: str | Path | None = None) -> list[Path]:
     """Read a results folder and write its report.
 
-    The report is `results.md`, `details.md`, `tables.tex`, `index.html` and `figures/*.svg`. A file
-    `notes.md` in the results folder becomes part of `results.md`; its numbers are filled in from the results
-    (see `filled_in`).
-
-    Args:
-        folder: The results folder.
-        out: Where to write.
-        archive: A folder with the results of an earlier version, which get their own section.
-
-    Returns:
-        The files written.
+    The report is `results.md`, `details.md`, `tables.tex`, `index.html` and `figures/*.svg` in the folder `out`; their
+    paths are returned. A file `notes.md` in the results folder becomes part of `results.md`; its numbers are filled in
+    from the results (see `filled_in`). The results of an earlier version, in `archive`, get their own section.
 
     Raises:
         ValueError: A folder holds no results, or one that cannot be read.

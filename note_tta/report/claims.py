@@ -84,10 +84,10 @@ def _compare(
     if pair is None:
         return None
     low, high = pair
-    alike = low.coverage.samples == high.coverage.samples
-    over = coverage_text(
-        setup.dataset, low.coverage if alike else low.coverage._replace(samples=None), brief=True
-    )
+    shared = low.coverage
+    if shared.samples != high.coverage.samples:
+        shared = shared._replace(samples=None)
+    over = coverage_text(setup.dataset, shared, brief=True)
     said = _said(lower, low, high, names), _said(higher, high, low, names)
     return _Pair(low.number, high.number, *said, over)
 

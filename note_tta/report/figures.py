@@ -46,9 +46,7 @@ def make_figures(experiment: Experiment, scores: Scores, tables: list[Table]) ->
     """Every figure of an experiment that has results."""
     if experiment.kind in ("bars", "sweep"):
         paint = _bars if experiment.kind == "bars" else partial(_sweep, AXES.get(experiment.id, ""))
-        return [
-            Figure(table.id, f"{table.title} · {table.caption}", partial(paint, table)) for table in tables
-        ]
+        return [Figure(each.id, f"{each.title} · {each.caption}", partial(paint, each)) for each in tables]
     if experiment.kind == "streams":
         return list(_streams(experiment, scores))
     makers = {"curves": _curves, "visit curves": _visit_curves, "mean curves": _mean_curves}
@@ -63,15 +61,13 @@ def runs_of_stream(scores: Scores, setup: Setup, stream: str) -> dict[str, dict[
     found = {row: scores.of(setup.row(row, Point(stream))) for row in VARIANTS}
     runs: dict[str, dict[str, Record]] = {}
     for domain in in_paper_order(setup.dataset, found.values()):
-        there = {
+        here = {
             row: score.records[domain][0] for row, score in found.items() if score and domain in score.records
         }
-        kept = {row: record for row, record in there.items() if record.result.get("wrong")}
+        kept = {row: run for row, run in here.items() if run.result.get("wrong")}
         if kept:
             samples = next(iter(kept.values())).result["samples"]
-            runs[domain] = {
-                row: record for row, record in kept.items() if record.result["samples"] == samples
-            }
+            runs[domain] = {row: run for row, run in kept.items() if run.result["samples"] == samples}
     return runs
 
 

@@ -115,11 +115,8 @@ def report_page(report: Report) -> str:
     for name, experiment in EXPERIMENTS.items():
         figures = [] if experiment.kind == "curves" else report.figures[name]  # the explorer has all of these
         if report.tables[name] or figures:
-            short, shown = (
-                experiment.title.partition(":")[0],
-                {"tables": report.tables[name], "figures": figures},
-            )
-            sections.append(section(name, experiment.title, short, **shown))
+            shown = {"tables": report.tables[name], "figures": figures}
+            sections.append(section(name, experiment.title, experiment.title.partition(":")[0], **shown))
     if report.others:
         others = [
             (row.text, f"{number(score.number)} %, {coverage_text(row.stream.dataset, score.coverage)}")
@@ -135,26 +132,12 @@ def report_page(report: Report) -> str:
 
 
 def demo_page(
-    results: Mapping[str, Mapping[str, Result]],
-    *,
-    title: str,
-    intro: str,
-    domain: str = "all",
-    stream_titles: Mapping[str, str] | None = None,
+    results: Mapping[str, Mapping[str, Result]], *, title: str, intro: str, domain: str = "all"
 ) -> str:
-    """A page of results in memory: `{stream: {method: Result}}`.
-
-    Args:
-        results: By stream and by name in `METHODS`, in the order to show them.
-        title: The heading.
-        intro: A sentence or two under it.
-        domain: The domains of the streams.
-        stream_titles: The names of the streams on the page.
-    """
+    """A page of results in memory, by the title of the stream and by name in `METHODS`, in the order to show them."""
     panels, cards = [], []
-    for stream, by_method in results.items():
+    for name, by_method in results.items():
         first = next(iter(by_method.values()))
-        name = dict(stream_titles or {}).get(stream, stream)
         curves = {key: thinned(result.cumulative_error, CURVE_POINTS, 1) for key, result in by_method.items()}
         told = {"title": title, "stream": name, "domain": domain, "samples": first.samples}
         panels.append({**told, "labels": thinned(first.labels, POINTS), "curves": curves})

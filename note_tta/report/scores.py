@@ -108,11 +108,7 @@ class Other(NamedTuple):
 
 
 class Scores:
-    """The scores of some results.
-
-    Args:
-        records: The results, in any order.
-    """
+    """The scores of some results, in any order."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records = sorted(records, key=lambda record: record.job.describe())
@@ -133,11 +129,8 @@ class Scores:
 
     def main_setup(self, dataset: str) -> Setup | None:
         """The setup, with the paper's data options, whose Source row covers most."""
-        found = {
-            setup: score
-            for setup in self.setups(dataset)
-            if not setup.data_options and (score := self.of(setup.row("source")))
-        }
+        usual = [setup for setup in self.setups(dataset) if not setup.data_options]
+        found = {setup: score for setup in usual if (score := self.of(setup.row("source")))}
         return max(found, key=lambda setup: _completeness(found[setup]), default=None)
 
     def of(self, row: Cell, *, source: bool = False, over: Coverage | None = None) -> Score | None:
@@ -263,9 +256,8 @@ def _score(samples: int | None, runs: _Runs) -> Score:
         domains = [name for name in names if (name, seeds[0]) in runs]
     records = {name: [runs[name, seed] for seed in seeds] for name in domains}
     errors = {name: [_error(record, name) for record in found] for name, found in records.items()}
-    origins = {
-        record.provenance.get("data", {}).get("origin") for found in records.values() for record in found
-    }
+    used = [record for found in records.values() for record in found]
+    origins = {record.provenance.get("data", {}).get("origin") for record in used}
     return Score(
         _number([fmean(column) for column in zip(*errors.values(), strict=True)]),
         {name: _number(values) for name, values in errors.items()},

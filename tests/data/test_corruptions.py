@@ -5,21 +5,13 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from note_tta.data.corruptions import (
-    BLOCK,
-    CORRUPTIONS,
-    MNIST_CORRUPTIONS,
-    OWN_CORRUPTIONS,
-    PRACTICAL_ORDER,
-    VALIDATION_CORRUPTIONS,
-    corrupt,
-    frost_textures,
-    parameters,
-)
+from note_tta.data.corruptions import CORRUPTIONS, MNIST_CORRUPTIONS, OWN_CORRUPTIONS, VALIDATION_CORRUPTIONS
 from note_tta.data.corruptions.blur import _disk, zoom_factors
+from note_tta.data.corruptions.engine import BLOCK, corrupt, parameters
+from note_tta.data.corruptions.names import PRACTICAL_ORDER
 from note_tta.data.corruptions.sampling import bilinear, central_zoom, line_blur
 from note_tta.data.corruptions.splashes import edges_of
-from note_tta.data.corruptions.textures import ice_texture
+from note_tta.data.corruptions.textures import frost_textures, ice_texture
 from note_tta.data.corruptions.weather import plasma
 
 FURTHER = (*VALIDATION_CORRUPTIONS, *OWN_CORRUPTIONS)

@@ -63,12 +63,8 @@ def test_names_cannot_break_the_page():
 def test_page_of_results_at_hand():
     labels = torch.arange(300) // 100
     result = Result(predictions=labels.roll(10), labels=labels, seconds=1.0)
-    html = demo_page(
-        {"correlated": {"source": result, "note": result}},
-        title="Digits",
-        intro="A demo.",
-        stream_titles={"correlated": "Temporally correlated"},
-    )
+    results = {"Temporally correlated": {"source": result, "note": result}}
+    html = demo_page(results, title="Digits", intro="A demo.")
     data = json.loads(re.search(r'id="data">(.*?)</script>', html, re.S)[1])
     (panel,) = data["panels"]
     assert panel["stream"] == "Temporally correlated"

@@ -4,27 +4,7 @@ A regenerated set matches the published one in distribution, not bit by bit: the
 unseeded random numbers.
 """
 
-from .engine import BLOCK, ENGINE_VERSION, corrupt, parameters
-from .names import (
-    CORRUPTIONS,
-    MNIST_CORRUPTIONS,
-    OWN_CORRUPTIONS,
-    PRACTICAL_ORDER,
-    SEVERITIES,
-    VALIDATION_CORRUPTIONS,
-)
-from .textures import frost_textures
+from .engine import corrupt
+from .names import CORRUPTIONS, MNIST_CORRUPTIONS, OWN_CORRUPTIONS, VALIDATION_CORRUPTIONS
 
-__all__ = [
-    "BLOCK",
-    "CORRUPTIONS",
-    "ENGINE_VERSION",
-    "MNIST_CORRUPTIONS",
-    "OWN_CORRUPTIONS",
-    "PRACTICAL_ORDER",
-    "SEVERITIES",
-    "VALIDATION_CORRUPTIONS",
-    "corrupt",
-    "frost_textures",
-    "parameters",
-]
+__all__ = ["CORRUPTIONS", "MNIST_CORRUPTIONS", "OWN_CORRUPTIONS", "VALIDATION_CORRUPTIONS", "corrupt"]

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...names import check_known
+from ..base import Pixels
 from . import blur, digital, handwriting, noise, splashes, weather
 from .names import TABLES, Parameters, Table, check_severity
 from .sampling import Images
@@ -39,7 +39,7 @@ def parameters(name: str, severity: int, table: Table) -> Parameters:
 
 
 def corrupt(
-    images: npt.NDArray[np.uint8],
+    images: Pixels,
     name: str,
     severity: int = 5,
     *,
@@ -47,7 +47,7 @@ def corrupt(
     seed: int = 0,
     first_block: int = 0,
     textures: Sequence[Texture] | None = None,
-) -> npt.NDArray[np.uint8]:
+) -> Pixels:
     """Corrupt square uint8 images `[N, S, S, C]`, C being 1 or 3.
 
     Args:
@@ -64,14 +64,11 @@ def corrupt(
     [204, 204, 204]
     """
     chosen = parameters(name, severity, table)
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
-        raise ValueError(
-            f"images must be uint8 of shape [N, S, S, 1 or 3], got {images.dtype} {list(images.shape)}"
-        )
-    if images.shape[1] != images.shape[2] or images.shape[1] < 8:
-        raise ValueError(
-            f"images must be square, of at least 8 pixels, got {images.shape[1]}x{images.shape[2]}"
-        )
+    shape = list(images.shape)
+    if images.dtype != np.uint8 or len(shape) != 4 or shape[3] not in (1, 3):
+        raise ValueError(f"images must be uint8 of shape [N, S, S, 1 or 3], got {images.dtype} {shape}")
+    if shape[1] != shape[2] or shape[1] < 8:
+        raise ValueError(f"images must be square, of at least 8 pixels, got {shape[1]}x{shape[2]}")
     arguments: list[Any] = list(chosen)
     if name == "elastic_transform":  # its parameters are shares of the side
         scale = images.shape[1] * (1 if table == "cifar" else 244 / 224)
