@@ -10,7 +10,7 @@ from note_tta import evaluation
 
 
 def scripted(answers):
-    """A method that gives the scripted classes in turn; None answers NaN."""
+    """A method that answers with the scripted classes in turn; None means NaN."""
     left = list(answers)
 
     def method(x):

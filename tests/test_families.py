@@ -10,7 +10,7 @@ from note_tta.models import build_model
 
 
 class FrozenBatchNorm2d(nn.Module):
-    """As torchvision's: no BatchNorm to those who look for one."""
+    """Like torchvision's, it is not a subclass of BatchNorm."""
 
 
 def net(*layers):

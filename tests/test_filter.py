@@ -1,4 +1,4 @@
-"""The filter against its formulas, on streams whose order says something and on streams whose order does not."""
+"""The filter against its formulas, on streams whose order is informative and on streams whose order is not."""
 
 import math
 
@@ -144,7 +144,7 @@ def test_runs_make_answers_better_whatever_the_confidence(run, most, scale):
 @pytest.mark.parametrize("classes", [2, 10, 100])
 @pytest.mark.parametrize("scale, bias", [(1.0, 0.0), (2.0, 0.0), (1.0, 2.0), (3.0, 2.0)])
 def test_a_shuffled_stream_is_answered_as_it_is(classes, scale, bias):
-    """Also by a model that is over-confident, or names some classes far too often."""
+    """Also for a model that is over-confident, or predicts some classes far too often."""
     logits, labels = simulated(3000, classes, scale=scale, bias=bias, strength=1.5)
     assert error(Runs()(logits), labels) - error(logits, labels) < 0.3
     for part in range(5):

@@ -31,7 +31,7 @@ CLASSES = 5
 
 @pytest.fixture(autouse=True)
 def one_moment(monkeypatch):
-    """Events of a watch carry the time; here it stands still."""
+    """Fix the clock: events of a watch carry the time."""
     monkeypatch.setattr(journal, "_now", lambda: "2026-01-01T00:00:00+00:00")
 
 
@@ -47,7 +47,7 @@ class SourceScaled(nn.Module):
 
 
 class NormThenReLU(nn.BatchNorm2d):
-    """A norm layer with a forward of its own."""
+    """A norm layer with its own forward."""
 
     def forward(self, x):
         return super().forward(x).relu()
@@ -96,7 +96,7 @@ def network(norm="iabn", seed=0):
 
 
 class Smoothed(Wrapper):
-    """A filter with a state: each answer is mixed with the last one."""
+    """A filter with a state: it mixes each answer with the previous one."""
 
     class Last:
         def __init__(self):
@@ -142,7 +142,7 @@ SETTINGS = {
 
 
 def calls(count, streams, rows=40, seed=0, size=8):
-    """Calls of a fleet: ids in any mix, each stream under a drift of its own."""
+    """Calls of a fleet with mixed ids; each stream has its own drift."""
     g = torch.Generator().manual_seed(seed)
     for _ in range(count):
         number = int(torch.randint(1, rows, (), generator=g))
@@ -153,7 +153,7 @@ def calls(count, streams, rows=40, seed=0, size=8):
 
 
 class Separate:
-    """What a fleet must be equal to: a method per stream, called with its rows only."""
+    """The reference for a fleet: one method per stream, called with only its rows."""
 
     def __init__(self, model, make):
         self.model = model
@@ -168,7 +168,7 @@ class Separate:
 
 
 def close(a, b, tolerance=1e-4):
-    """Whether two states are the same but for rounding."""
+    """Whether two states are equal up to rounding."""
     if isinstance(a, torch.Tensor):
         return a.shape == b.shape and torch.allclose(a.double(), b.double(), tolerance, tolerance)
     if isinstance(a, dict):
@@ -524,7 +524,7 @@ def test_a_damaged_record_is_said_and_harms_no_other(tmp_path):
 
 
 def after_a_kill(folder, to):
-    """What a kill at this moment would leave: the files as the operating system has them."""
+    """A copy of the files as a kill at this moment would leave them."""
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(folder, to)
     return Store(to)
@@ -580,7 +580,7 @@ def test_a_source_that_replays_resumes_exactly(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a process is forked for each kill")
 @pytest.mark.parametrize("every", [1, 3])
 def test_killed_at_random_moments_the_folder_has_every_stream_whole(tmp_path, every):
-    """Eight kills; `python -m benchmarks.kills` makes fifty, and its outcome is in `results/benchmarks`."""
+    """Eight kills; `python -m benchmarks.kills` does fifty, with its result in `results/benchmarks`."""
     code = "import sys, torch; from pathlib import Path; from benchmarks.kills import fleet; torch.set_num_threads(1); "
     code += "print(fleet.whole_after(8, Path(sys.argv[1]), int(sys.argv[2])))"
     command = [sys.executable, "-c", code, str(tmp_path), str(every)]
@@ -723,7 +723,7 @@ def test_many_streams_share_one_draft_and_have_no_module(monkeypatch):
 
 
 def tensors_of(thing, seen=None):
-    """Every tensor that can be reached from an object, but not through modules, classes and functions."""
+    """Every tensor that is reachable from an object, except through modules, classes and functions."""
     seen = {} if seen is None else seen
     waiting = [thing]
     while waiting:
@@ -809,7 +809,7 @@ def test_delayed_updates_have_one_thread_which_ends_with_the_fleet():
 
 @pytest.fixture
 def gated(monkeypatch):
-    """A fleet whose updates wait at a gate; the gate; the streams whose updates have come there."""
+    """A fleet whose updates wait at a gate, the gate, and the streams whose updates have arrived there."""
     fleet = Fleet(network(), lambda model: note(model, delay=8))
     gate, order = threading.Event(), []
     learn = tta.NOTE.learn
@@ -825,7 +825,7 @@ def gated(monkeypatch):
 
 @pytest.fixture
 def held_up(gated, monkeypatch):
-    """The same, with the thread at the update of stream a, and those of b, c and d to come."""
+    """The same; the thread works on the update of stream a, and those of b, c and d are queued."""
     fleet, _, order = gated
     monkeypatch.setattr(fleet._workshop, "keep_up", lambda: None)
     for name in "abcd":

@@ -18,7 +18,7 @@ def value(i):
 
 
 def entropy_of(i):
-    """Some entropy for the i-th sample, the same at each run."""
+    """An entropy for the i-th sample, the same in each run."""
     return (i * 0.37) % 1.0
 
 
@@ -114,7 +114,7 @@ def test_pbrs_takes_the_branch_of_algorithm_1(labels, capacity, seed):
     ],
 )
 def test_pbrs_decides_as_version_0_1_did(classes, capacity, digest):
-    """Recorded with the memory of version 0.1, after 4,000 samples: published results come out again."""
+    """Recorded with the memory of version 0.1, after 4,000 samples, so published results can be reproduced."""
     g, length = torch.Generator().manual_seed(classes), 4000
     runs = torch.randint(classes, (length // 20 + 1,), generator=g).repeat_interleave(20)[:length]
     noise = torch.rand(length, generator=g) < 0.3
@@ -152,7 +152,7 @@ def test_pbrs_is_uniform_in_time_with_one_class_and_with_two_at_even_capacity(cl
 
 
 def test_pbrs_with_more_classes_leans_to_recent_samples():
-    """Measured and documented, not mended: a class below the majority always gets in again."""
+    """A known property of the algorithm: a sample of a class below the majority always enters."""
     length, runs = 300, 300
     labels = [i % 3 for i in range(length)]
     ages = torch.cat([fill(MAKERS["pbrs"](8, seed), labels).inputs().flatten() for seed in range(runs)])
@@ -333,7 +333,7 @@ class TestHUS:
 
 
 class TestBytes:
-    """Images of 256 levels are held as bytes, and come back as the very same floats."""
+    """Images of 256 levels are stored as bytes and returned as exactly the same floats."""
 
     LEVELS = torch.arange(256).float() / 255
 

@@ -1,4 +1,4 @@
-"""`tta.adapt`: what it chooses for each family of models, that it says so, and that it is a method like any other."""
+"""`tta.adapt`: its choices for each family of models, what it prints, and that it keeps the contract."""
 
 import copy
 from functools import partial

@@ -42,7 +42,7 @@ SHAPES = {
 
 
 def tiny_dataset(name: str) -> Dataset:
-    """A few samples a domain; the class moves the mean, the domain the scale."""
+    """A few samples per domain; the class changes the mean, the domain the scale."""
     shape, stream = SHAPES[name], DATASETS[name].stream
 
     def opener(domain: str, place: int):
@@ -75,7 +75,7 @@ def save_models(folder, name, norms=("bn", "iabn", "in"), seeds=(0,), model=None
 
 
 class Serial:
-    """A backend that runs cells here and now."""
+    """A backend that runs cells in this process."""
 
     lanes = 1
 
@@ -98,7 +98,7 @@ class Serial:
 
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
-    """The tiny datasets in the place of the real ones, models beside, settings that find them."""
+    """Tiny datasets under the real names, their models, and settings that find both."""
     for name in TARGETS:
         tiny_record = replace(DATASETS[name], opens=lambda root, name=name, **options: tiny_dataset(name))
         monkeypatch.setitem(DATASETS, name, tiny_record)
@@ -117,7 +117,7 @@ def tiny(monkeypatch, tmp_path):
 
 @pytest.fixture
 def stream(tmp_path):
-    """What is quick to compute: the stream of a small npz file."""
+    """A job that is quick to compute: the stream of a small npz file."""
     np.savez(tmp_path / "data.npz", x=np.zeros((120, 4), np.float32), y=np.arange(120) % 3)
 
     def cell(seed=0, domain="all"):

@@ -1,4 +1,4 @@
-"""The Ray backend on a local cluster of two workers, one of them killed in mid-run."""
+"""The Ray backend on a local cluster of two workers, one of which is killed during the run."""
 
 import os
 import signal

@@ -10,7 +10,7 @@ CELLS = [Cell(Stream("cifar10", f"d{i}", "iid"), "note") for i in range(5)]
 
 
 class Scripted:
-    """A backend that answers each cell with what a script says of it, a record where it says nothing."""
+    """A backend that returns the scripted outcome of each cell, or a record if there is none."""
 
     def __init__(self, lanes=1, script=()):
         self.lanes, self.script = lanes, {cell: deque(answers) for cell, answers in dict(script).items()}

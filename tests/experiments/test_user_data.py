@@ -159,7 +159,7 @@ def test_a_truncated_npz_is_told(tmp_path):
 
 
 def frames(folder, names):
-    """Grey frames whose brightness is their place in `names`; classes alternate."""
+    """Grey frames whose brightness is their position in `names`; classes alternate."""
     for place, name in enumerate(names):
         file = folder / ("left" if place % 2 else "right") / name
         file.parent.mkdir(parents=True, exist_ok=True)

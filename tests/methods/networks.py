@@ -105,7 +105,7 @@ def make(name, seed=0, model=None, **keywords):
 
 
 def images(count, seed=1):
-    """Images that drift: each has a gain and an offset of its own."""
+    """Images that drift: each has its own gain and offset."""
     g = torch.Generator().manual_seed(seed)
     x = torch.rand(count, 3, 8, 8, generator=g)
     gain = torch.rand(count, 1, 1, 1, generator=g) + 0.5

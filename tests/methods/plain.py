@@ -7,7 +7,7 @@ from torch import nn
 
 
 def with_batch_statistics(model):
-    """BatchNorm in train mode without running statistics: the usual way to test-batch statistics."""
+    """BatchNorm in train mode without running statistics: the usual way to get test-batch statistics."""
     model = copy.deepcopy(model).eval()
     for m in model.modules():
         if isinstance(m, nn.BatchNorm2d):

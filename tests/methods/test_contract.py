@@ -1,4 +1,4 @@
-"""The contract holds for every method, and its checks fail where a method breaks it."""
+"""The contract holds for every method, and its checks fail if a method breaks it."""
 
 import threading
 from functools import partial
@@ -133,7 +133,7 @@ class UsesGlobalRandomness(Method):
 
 
 class ForgetsToReset(Method):
-    """Keeps a sum in a plain attribute, which no state knows."""
+    """Keeps a sum in a plain attribute, which is not saved in a state."""
 
     def __init__(self, model):
         super().__init__(model, nothing)
@@ -179,7 +179,7 @@ class SharesWithItsForks(Method):
 
 
 class CountsPositions(Method):
-    """Answers by the row."""
+    """Its answers depend on the position in the batch."""
 
     def __init__(self, model):
         super().__init__(model, nothing)
@@ -189,7 +189,7 @@ class CountsPositions(Method):
 
 
 class LetsBadSamplesIn(Method):
-    """Averages over the whole batch, bad samples and all."""
+    """Averages over the whole batch, including bad samples."""
 
     def __init__(self, model):
         super().__init__(model, nothing)
@@ -204,7 +204,7 @@ class LetsBadSamplesIn(Method):
 
 
 class DependsOnTheBatch(Method):
-    """Calls itself batch-free and centres every batch."""
+    """Claims to be batch-free, but centres every batch."""
 
     batch_free = True
 
@@ -216,7 +216,7 @@ class DependsOnTheBatch(Method):
 
 
 class TakesAnyState(Method):
-    """Loads whatever it is given."""
+    """Loads any state."""
 
     def __init__(self, model):
         super().__init__(model, affine_parameters)
@@ -229,7 +229,7 @@ class TakesAnyState(Method):
 
 
 class LosesASetting(Method):
-    """Does not keep what its constructor was given."""
+    """Does not keep the keywords of its constructor."""
 
     def __init__(self, model, strength=1.0):
         super().__init__(model, nothing)
@@ -283,7 +283,7 @@ def test_a_broken_method_fails(broken):
 
 
 class PassesSettingsOn(tta.NOTE):
-    """A method with one setting of its own, and its first argument under another name."""
+    """A method with one own setting, whose first argument has another name."""
 
     def __init__(self, net, *, strength=1.0, **settings):
         super().__init__(net, **settings)
@@ -378,7 +378,7 @@ def test_double_precision_input_is_taken(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_large_values_are_answered_where_the_model_can(name):
-    """A table with a column of millions is no reason for NaN."""
+    """A table with values in the millions must not lead to NaN."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
     table = torch.randn(500, 4) * torch.tensor([5e5, 1.0, 1.0, 1.0]) + torch.tensor([2e6, 0.0, 0.0, 0.0])

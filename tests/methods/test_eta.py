@@ -1,4 +1,4 @@
-"""ETA, and the two that stand on it: EATA and RDumb."""
+"""ETA, and the two methods based on it: EATA and RDumb."""
 
 import math
 

@@ -47,7 +47,7 @@ def test_batch_boundaries_make_no_difference(sizes):
 
 
 def by_the_book(model, x, interval, memory, lr, momentum):
-    """NOTE written down again: one sample at a time, whole-model switches, autograd on everything."""
+    """An independent NOTE: one sample at a time, the whole model switched between modes, autograd on everything."""
     model = copy.deepcopy(model)
     affine = [p for m in model.modules() if isinstance(m, nn.BatchNorm2d) for p in m.parameters()]
     optimizer = torch.optim.Adam(affine, lr=lr)
@@ -172,7 +172,7 @@ def test_another_spatial_size_is_refused_until_reset():
 
 
 class Spoiling(nn.Module):
-    """A layer that makes its output too large whenever a graph is built, as in an update."""
+    """A layer whose output overflows whenever a graph is built, as in an update."""
 
     def __init__(self, factor):
         super().__init__()
@@ -292,7 +292,7 @@ def test_models_it_cannot_adapt_are_refused():
 
 
 def test_holds_little_beyond_the_model_and_its_samples():
-    """Made and forked, it has the adapting tensors twice (the source's value and its own), and nothing frozen."""
+    """A new method or fork holds the adapted tensors twice (source values and its own), and no frozen ones."""
     model = network("iabn")
     method = tta.NOTE(model)
     own = {id(t.untyped_storage()): t.untyped_storage().nbytes() for t in model.state_dict().values()}
@@ -338,7 +338,7 @@ def test_an_update_looks_at_learn_from_samples_drawn_anew():
 
 @pytest.mark.parametrize("delay", [1, 5, 15])
 def test_a_delayed_update_is_the_same_one_taking_effect_later(delay):
-    """By hand: after every 16th sample an update is worked out from what is in effect then, and used `delay` later."""
+    """By hand: after every 16th sample an update is computed from the current state and used `delay` later."""
     x = images(120)
     method = make("note", memory=tta.PBRS(16), interval=16, delay=delay, lr=1e-2, momentum=0.2)
     worker = make("note", memory=tta.PBRS(16), interval=16, lr=1e-2, momentum=0.2)

@@ -109,7 +109,7 @@ def test_nothing_has_drifted_at_the_first_update():
 
 
 def test_without_anchor_hold_and_symmetry_it_is_rotta_without_ages():
-    """Statistics are held still, for the student's extra pass moves them; Adam does not see the ages' scale."""
+    """Statistics are frozen, because the student's extra pass would move them; Adam ignores the scale of the ages."""
     settings = {"momentum": 0.0, "lr": 0.01, "ema": 0.9}
     petta = make("petta", source=SOURCE, hold=0.0, anchor=0.0, loss="ce", **settings)
     rotta = make("rotta", **settings)

@@ -1,4 +1,4 @@
-"""Narrow models and autocast adapt as float32 does: the error on the digits stream is within a point."""
+"""16-bit models and autocast adapt like float32: the errors on the digits stream differ by less than a point."""
 
 import copy
 import importlib.util

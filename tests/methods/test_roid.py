@@ -11,7 +11,7 @@ from note_tta.methods.augment import random_view
 
 
 class PlainROID:
-    """ROID with a whole model and nothing shared, sample by sample where that is clearer."""
+    """ROID with a whole model and nothing shared, sample by sample if that is clearer."""
 
     def __init__(self, model, lr=2.5e-4, optimizer="sgd", keep=0.99, temperature=1 / 3):
         self.model = with_batch_statistics(model)

@@ -1,4 +1,4 @@
-"""What was learned can be kept and gone back to; counters and randomness go on."""
+"""`roll_back` returns to a snapshot of what was learned; counters and random generators are kept."""
 
 import copy
 
@@ -42,7 +42,7 @@ def test_going_back_without_a_snapshot_is_going_back_to_the_source():
 
 
 def test_the_memorys_randomness_goes_on():
-    """A replay after going back must not draw what it drew before: an attacker could count on it."""
+    """A replay after a rollback must draw new random numbers; otherwise an attacker could predict them."""
     method = make("note")
     method(images(300))
     drawn = method.memory.generator.get_state()
@@ -101,7 +101,7 @@ class Doubling(Wrapper):
 
 
 def test_a_wrapper_counts_room_in_good_samples():
-    """A bad sample must not move the cuts of those after it, or answers round otherwise."""
+    """A bad sample must not move the batch boundaries after it, because answers would be rounded differently."""
     x = images(24)
     x[[0, 7, 8, 23]] = torch.nan
     wrapper = Doubling(tta.NOTE(make("note").backbone, interval=16))

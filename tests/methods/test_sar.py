@@ -96,7 +96,7 @@ def test_nothing_reliable_skips_the_step():
 
 
 def test_samples_that_are_unreliable_uphill_skip_the_step_too():
-    """With the margin just above the surest sample, a long way uphill lifts it over the margin."""
+    """With the margin just above the most certain sample, a long step uphill lifts it over the margin."""
     h = entropies(with_batch_statistics(network())(images(64))).detach()
     method = make("sar", margin=float(h.min() / math.log(5)) * 1.0001, rho=2.0)
     before = method.model[1].weight.clone()

@@ -1,4 +1,4 @@
-"""What users do with a model before, beside and after a method: every method copes, or says what is wrong."""
+"""What users do with a model before, during and after adaptation: every method works, or says what is wrong."""
 
 import copy
 import threading
@@ -21,7 +21,7 @@ LEARNING = [name for name in NAMES if name not in ("source", "lame", "bn_stats")
 
 
 class Viewing(nn.Module):
-    """A classifier that flattens by `view(len, -1)`, which no empty batch survives."""
+    """A classifier that flattens by `view(len, -1)`, which fails for an empty batch."""
 
     def __init__(self, inner):
         super().__init__()
@@ -56,7 +56,7 @@ class Activated(nn.BatchNorm2d):
 
 
 def activated():
-    """The network, each norm layer and its ReLU in one."""
+    """The network, with each norm layer and its ReLU in one module."""
     model = network()
     for i in (1, 4):
         own = Activated(8).eval()

@@ -16,7 +16,7 @@ BATCH_NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
 
 def written(x, mean, var, weight, bias, eps, alpha, correction):
-    """The paper's equations, sample by sample and channel by channel, as a person would write them down."""
+    """The paper's equations, sample by sample and channel by channel."""
     out = torch.empty_like(x)
     for b in range(x.shape[0]):
         for c in range(x.shape[1]):
@@ -38,7 +38,7 @@ def written(x, mean, var, weight, bias, eps, alpha, correction):
 
 
 def drifted(dim, dtype, seed=0):
-    """An input whose samples lie at different distances from the layer's statistics."""
+    """An input whose samples differ from the layer's statistics by different amounts."""
     g = torch.Generator().manual_seed(seed)
     x = torch.randn(SHAPES[dim], generator=g, dtype=dtype)
     scale = torch.linspace(0.3, 3, x.shape[0], dtype=dtype).view(-1, *[1] * (x.ndim - 1))
@@ -184,7 +184,7 @@ def test_a_single_position_is_plain_batch_norm(shape):
     ("alpha", "shape"), [(4.0, (5, 4)), (4.0, (5, 4, 1)), (1e30, (5, 4, 6)), (math.inf, (5, 4, 6))]
 )
 def test_correction_one_is_unbiased_where_nothing_is_corrected(alpha, shape):
-    """A single position or a boundless alpha: as in the released code, the batch's variance is unbiased."""
+    """With a single position or an infinite alpha, the batch's variance is unbiased, as in the released code."""
     layer, x = layer_of(1, torch.float64, alpha=alpha, correction=1), torch.randn(shape).double()
     before = layer.running_var.clone()
     values = x.transpose(0, 1).reshape(4, -1)

@@ -48,7 +48,7 @@ def case(shape, layout=None, seed=0, affine=True):
 
 
 def run(function, tensors, dtype=torch.float32, **settings):
-    """The answer, its gradients and the statistics afterwards; all in `dtype`, or each in its own."""
+    """The output, its gradients and the statistics afterwards; all in `dtype`, or each in its own dtype."""
     x, mean, var, weight, bias = (None if t is None else t.clone().to(dtype or t.dtype) for t in tensors)
     leaves = [t.requires_grad_() for t in (x, weight, bias) if t is not None]
     out = function(x, mean, var, weight, bias, **settings)
@@ -97,7 +97,7 @@ HALVES = {torch.bfloat16: 2**-8, torch.float16: 2**-11}
 
 
 def halved(tensors, dtype, params):
-    """The tensors as a 16-bit model has them; its norm tensors may have stayed wide."""
+    """The tensors of a 16-bit model; its norm tensors may be float32."""
     return [tensors[0].to(dtype), *(None if t is None else t.to(params) for t in tensors[1:])]
 
 
@@ -142,7 +142,7 @@ def test_every_sixteen_bit_number_is_read_and_rounded_right(instruction_set, dty
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_first_value_far_off_costs_no_digits(instruction_set, layout, training, threads):
-    """Statistics are summed about the first value, which may lie a hundred deviations from the mean."""
+    """Statistics are summed about the first value, which may be a hundred standard deviations from the mean."""
     x, *layer = case((1, 9, 112, 112), layout)
     x[:, ::2, 0, 0] += 3000
     settings = {"training": training, "alpha": 0.5}
@@ -174,7 +174,7 @@ def layers_of_rows(x, seed=2, affine=True):
 
 
 def one_by_one(x, layers, **settings):
-    """What each row gives alone, with its own layer, in float64."""
+    """The output of each row alone, with its own layer, in float64."""
     wide = [t if t is None else t.double() for t in layers]
     rows = [
         functional.iabn(x[b : b + 1].double(), *(t if t is None else t[b] for t in wide), **settings)
@@ -279,7 +279,7 @@ def test_a_bad_sample_leaves_its_neighbours_alone(layout, poison):
     [((2, 9, 5, 5), None), ((2, 9, 5, 5), torch.channels_last), ((1, 8, 24, 24), torch.channels_last)],
 )
 def test_an_instance_that_is_nearly_constant_keeps_its_digits(instruction_set, shape, layout, alpha):
-    """Its values differ in their last digits only, and the rounding of its mean is as large as that."""
+    """Its values differ only in their last digits, and the rounding error of its mean is as large as that."""
     x, mean, var, weight, bias = case(shape, layout)
     x = (100 + 1e-4 * x).contiguous(memory_format=layout or torch.contiguous_format)
     layer = (mean, 1e-6 * var, weight, bias)

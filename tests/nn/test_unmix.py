@@ -23,7 +23,7 @@ def layer(components=4, channels=3, **keywords):
 
 
 def plain(x, means, variances, weight, bias, eps=1e-5):
-    """The paper's layer, sample by sample and component by component; also what the components move to."""
+    """The paper's layer, sample by sample and component by component; also returns the moved components."""
     out, q = torch.empty_like(x), torch.empty(len(x), len(means), dtype=x.dtype)
     for b, sample in enumerate(x):
         m = sample.mean((1, 2))

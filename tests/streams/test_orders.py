@@ -74,7 +74,7 @@ def test_a_class_is_cut_at_floored_points(monkeypatch):
 
 
 class InOrder:
-    """A generator that leaves a class in its order."""
+    """A generator that does not change the order within a class."""
 
     def permutation(self, values):
         return values
@@ -187,7 +187,7 @@ def test_label_shift_from_uniform_to_sorted():
 
 @pytest.mark.parametrize(("imbalance", "empty"), [(10, 397), (200, 736)])
 def test_thinning_of_imagenets_small_list(imbalance, empty):
-    """997 classes, four images in the first: so many classes keep nothing."""
+    """997 classes with four images in the first, so many classes keep no image."""
     labels = torch.arange(997 * 4) % 997
     kept = labels[streams.thinned(labels, imbalance)]
     assert 997 - len(kept.unique()) == empty

@@ -16,7 +16,7 @@ LABELS = {name: torch.arange(size) % 10 for name, size in (("fog", 300), ("snow"
 
 
 class Numbers:
-    """A domain whose samples tell what they are: the domain's number, and the sample's."""
+    """A domain whose samples consist of the domain's number and the sample's number."""
 
     def __init__(self, number, labels):
         self.number, self.labels = number, torch.as_tensor(labels)
@@ -137,7 +137,7 @@ def test_errors_by_hand():
 
 
 def test_errors_of_a_run():
-    """A method that answers 0 errs by what is not 0, in each domain."""
+    """If a method always answers 0, its error in each domain is the share of other labels."""
     labels = {"fog": torch.tensor([0, 0, 1, 1]), "snow": torch.tensor([0, 1, 1, 1])}
     domains = {name: Numbers(0, values) for name, values in labels.items()}
     for stream in (streams.mixed(labels), streams.recurring(labels, visits=2)):
