@@ -1,4 +1,4 @@
-"""What the watch keeps of the source: samples to ask again, and how sure the source model is of its answers."""
+"""What the watch keeps of the source: samples to answer again, and how certain the source model is of its answers."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from .signals import lost_probability
 
 Source = Iterable[Any] | str | Path
 FEWEST = 32
-"""Fewer source samples than this tell nothing."""
+"""The minimum number of source samples."""
 
 QUANTILES = 101
 PER_CLASS = 30
-"""A class that was answered at least so often has entropies of its own, another one those of all classes."""
+"""A class with at least this many answers has its own entropies; other classes use those of all classes."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What is known of the source. It is never changed, so all streams of a model share one.
+    """What is known of the source. It never changes, so all streams of a model share it.
 
     Attributes:
-        fingerprint: Of the model's frozen weights.
-        canaries: Source samples `[N, ...]` that the source model answers right, as far as that is known; as bytes
-            where that loses nothing.
-        answers: Its answers to them.
+        fingerprint: The fingerprint of the model's frozen weights.
+        canaries: Source samples `[N, ...]` that the source model answers correctly, as far as is known; stored as
+            bytes if that loses nothing.
+        answers: The source model's answers to them.
         chances: The probability that it gives to these answers.
-        own_statistics: Whether they are normalised with statistics of their own instead of the running ones.
+        own_statistics: Whether canaries are normalised with their own statistics instead of the running ones.
         spread: The standard deviation of each value of a sample.
-        entropies: Quantiles of its entropy on the source, per answer; the last row is over all.
-        error: Its error there in percent; without labels, what its confidence makes it.
-        threshold: As many source samples have a larger entropy as are answered wrong (ATC, Garg et al. 2022).
-        samples: How many source samples there were.
+        entropies: Quantiles of the source model's entropy on the source, per answer; the last row is over all answers.
+        error: Its error on the source in percent; without labels, the error that its confidence implies.
+        threshold: The entropy that as many source samples exceed as are answered wrongly (ATC, Garg et al. 2022).
+        samples: The number of source samples.
         labelled: Whether they had labels.
-        levels: How far beyond its default limit each trouble's alarm is, as `calibrated` found it.
+        levels: The limit of each alarm as a multiple of its default, from `calibrate`.
     """
 
     fingerprint: str
@@ -69,18 +69,18 @@ class Reference:
         return self.entropies[answer]
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file, to be given as `source=` another time."""
+        """Write the reference to a file, which can later be given as `source=`."""
         buffer = io.BytesIO()
         torch.save(self.state(), buffer)
         write_atomically(Path(path), buffer.getvalue())
 
     def state(self) -> dict[str, Any]:
-        """All of it: tensors and plain values."""
+        """Return the whole reference as tensors and plain values."""
         return dict(vars(self))
 
     @classmethod
     def of_state(cls, state: Any) -> Reference:
-        """What a state says; a `ValueError` where it does not fit together."""
+        """Build a reference from a state; raise `ValueError` if the state is inconsistent."""
         if not isinstance(state, dict) or state.keys() != {each.name for each in fields(cls)}:
             raise ValueError("it says other things of the source than this version knows")
         found = cls(**state)
@@ -98,23 +98,23 @@ class Reference:
         return found
 
     def is_same(self, other: Reference) -> bool:
-        """Whether another says the same."""
+        """Whether another reference has the same content."""
         pairs = ((value, getattr(other, name)) for name, value in self.state().items())
         return all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in pairs)
 
 
 class Known:
-    """What is known of the source, as a part of a watch: a `Reference`, or None where no source was given."""
+    """The reference as a part of a watch: a `Reference`, or None if no source was given."""
 
     def __init__(self, reference: Reference | None = None) -> None:
         self.reference = reference
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it."""
+        """Return the whole reference."""
         return {} if self.reference is None else self.reference.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what another has learned; where it is the same, the tensors stay shared."""
+        """Load another reference; if it is the same, the tensors stay shared."""
         found = Reference.of_state(state) if state else None
         if found is None or self.reference is None or not found.is_same(self.reference):
             self.reference = found
@@ -124,14 +124,14 @@ class Known:
 
 
 def learn_reference(method: Method, source: Source, bench: Bench, count: int, tolerance: float) -> Reference:
-    """Learn what there is to know of the source, in one pass of the source model.
+    """Build the reference of the source in one pass of the source model.
 
     Args:
         method: The innermost method.
         source: Batches of inputs, or of inputs and labels; or a file that `Reference.save` wrote.
         bench: Answers with the source model.
         count: How many samples to keep.
-        tolerance: How much of their probability they may lose.
+        tolerance: How much probability the samples may lose.
 
     Raises:
         ValueError: There are too few samples, or the file belongs to another model.
@@ -183,7 +183,7 @@ def learn_reference(method: Method, source: Source, bench: Bench, count: int, to
 
 
 def lost(reference: Reference, bench: Bench, tensors: Tensors, rows: slice = slice(None)) -> Tensor:
-    """What each canary, or each of some, has lost of its probability under these tensors."""
+    """Return how much probability each canary, or each of some, has lost under these tensors."""
     device = bench.backbone.device
     canaries = unpack(reference.canaries[rows], bench.backbone.dtype or torch.float32).to(device)
     logits = _answers(bench, tensors, canaries, reference.own_statistics)
@@ -219,9 +219,9 @@ def _needs_own_statistics(
 ) -> bool:
     """Whether a harmless change of the sensor would look like damage under the running statistics.
 
-    Half the contrast, learned half-way, is harmless. Where the source's samples are then lost, as with
-    plain BatchNorm, what is left to ask is whether they are right under statistics of their own. Methods that answer by
-    the batch's statistics always do.
+    Half the contrast, learned half-way, is harmless. If source samples are then answered wrongly, as with plain
+    BatchNorm, they must be checked under their own statistics instead. Methods that use the batch's statistics always
+    need this.
     """
     backbone = method.backbone
     if not method.batch_free:
@@ -248,7 +248,7 @@ def _quantiles(entropy: Tensor, answers: Tensor, classes: int) -> Tensor:
 
 
 def inputs_and_labels(batch: Any) -> tuple[Tensor, Tensor | None]:
-    """A batch of a source: inputs, and labels where it has them."""
+    """Split a batch of a source into inputs and, if it has them, labels."""
     if isinstance(batch, Tensor):
         return batch, None
     if isinstance(batch, tuple | list) and batch and isinstance(batch[0], Tensor):

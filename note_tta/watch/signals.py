@@ -1,4 +1,4 @@
-"""What can be told without labels about a model that adapts: each signal is one small function or object."""
+"""Signals about an adapting model that need no labels; each is one small function or object."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import torch
 from torch import Tensor
 
 MOST_EVIDENCE = 1e200
-"""Evidence is not counted beyond this."""
+"""The maximum of the evidence."""
 
 ALIKE = 0.01
-"""Two samples that differ by less than this share of their size are copies of each other."""
+"""Two samples are copies if they differ by less than this share of their norm."""
 STILL = 0.01
-"""A value that varies by less than this share of what it did on the source is dead."""
+"""A value is dead if it varies by less than this share of its variation on the source."""
 
 
 def effective_classes(weights: Tensor) -> float:
-    """How many classes a distribution amounts to: the exponential of its entropy.
+    """Return the effective number of classes of a distribution: the exponential of its entropy.
 
-    Concentration is looked at over the memory or a long window, never over a batch: on a correlated stream a
-    batch holds one class for honest reasons. (ASR, Lim et al. 2026, looks at the batch.)
+    It is computed over the memory or a long window, never over a batch, because on a correlated stream a batch may
+    rightly hold one class. (ASR, Lim et al. 2026, uses the batch.)
 
     Args:
-        weights: One non-negative weight per class, not necessarily of sum 1.
+        weights: One non-negative weight per class; their sum need not be 1.
 
     Example:
         >>> effective_classes(torch.tensor([5.0, 5.0, 0.0]))
@@ -38,15 +38,15 @@ def effective_classes(weights: Tensor) -> float:
 
 
 def lost_probability(logits: Tensor, answers: Tensor, chances: Tensor) -> Tensor:
-    """What each source sample has lost of the probability that the source model gave to its own answer.
+    """Return how much of the probability of the source model's answer each source sample has lost.
 
-    Asked on samples of the source that are kept for this, it tells what adapting has cost there. The samples
-    are always the same, so it does not matter how correlated the stream is.
+    On the kept source samples this shows what adaptation has cost. The samples are always the same, so the correlation
+    of the stream does not matter.
 
     Args:
         logits: The adapted model's logits `[N, K]`.
         answers: The source model's answers `[N]`.
-        chances: The probability that the source model gave to them `[N]`.
+        chances: The probabilities that the source model gave to them, `[N]`.
 
     Example:
         >>> lost_probability(torch.tensor([[0.0, 0.0]]), torch.tensor([0]), torch.tensor([0.75]))
@@ -57,16 +57,16 @@ def lost_probability(logits: Tensor, answers: Tensor, chances: Tensor) -> Tensor
 
 
 def persistence(answer: int, before: int, weights: Tensor) -> float:
-    """How much more often than by chance an answer repeats the one before, for one sample; on average 0 by chance.
+    """Return, for one sample, how much more often than by chance an answer repeats the previous one; the mean is 0.
 
-    On a correlated stream neighbours share their class, so a good model repeats itself there more than its answers'
-    shares explain. A model that goes wrong repeats itself less, whichever way it does so: answers that are spread
-    over the classes do not repeat, and one answer for everything repeats no more than its share says.
+    On a correlated stream neighbours share their class, so a good model repeats its answers more often than their
+    frequencies explain. A model that goes wrong repeats them less: answers that are spread over the classes do not
+    repeat, and a single answer for everything repeats no more often than its frequency explains.
 
     Args:
-        answer: To a sample.
-        before: The same model's to a sample shortly before.
-        weights: Of each class among its answers until then, over a long time.
+        answer: The answer to a sample.
+        before: The same model's answer to a sample shortly before.
+        weights: The weight of each class among its earlier answers, over a long time.
 
     Example:
         >>> persistence(1, 1, torch.tensor([3.0, 1.0])), persistence(0, 1, torch.tensor([3.0, 1.0]))
@@ -77,7 +77,7 @@ def persistence(answer: int, before: int, weights: Tensor) -> float:
 
 
 def copies(samples: Tensor) -> float:
-    """The share of samples that have a near copy among the others: a frozen sensor, repeated frames.
+    """Return the share of samples that have a near copy among the others, as with a frozen sensor or repeated frames.
 
     Example:
         >>> copies(torch.ones(4, 1, 2, 2)), copies(torch.eye(4))
@@ -92,12 +92,12 @@ def copies(samples: Tensor) -> float:
 
 
 def dead_share(samples: Tensor, spread: Tensor) -> float:
-    """The share of the input that no longer varies: dead rows of a camera, a sensor that is cut off.
+    """Return the share of the input that no longer varies, as with dead rows of a camera or a disconnected sensor.
 
-    Values that varied more on the source count for more, so a border that is nearly always black counts for little.
+    Values that varied more on the source have more weight, so a border that is nearly always black counts little.
 
     Args:
-        samples: `[N, ...]`, of several classes: one class leaves parts of a picture empty for honest reasons.
+        samples: `[N, ...]`, of several classes, because images of one class may rightly have empty parts.
         spread: The standard deviation of each value of a sample on the source.
 
     Example:
@@ -110,15 +110,15 @@ def dead_share(samples: Tensor, spread: Tensor) -> float:
 
 
 def drift(tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> dict[str, float]:
-    """How far the adapting tensors of each layer are from the source's.
+    """Return how far the adapted tensors of each layer are from the source's.
 
-    Running means are compared in standard deviations of the source, running variances as a logarithm of their
-    ratio, a norm layer's scale and offset as they are (what they apply to has a deviation of 1), and weights in the
-    size of the source's. Each is a root mean square over the tensor, and a layer has the largest of its tensors.
+    Running means are compared in standard deviations of the source, running variances by the logarithm of their
+    ratio, a norm layer's scale and offset directly (their input has a deviation of 1), and weights relative to the
+    size of the source's. Each distance is a root mean square over the tensor; a layer has the largest of its tensors.
 
     Args:
-        tensors: The adapting tensors, by name.
-        source: The same at the source.
+        tensors: The adapted tensors, by name.
+        source: The source's tensors, by name.
 
     Example:
         >>> source = {"norm.running_mean": torch.zeros(2), "norm.running_var": torch.ones(2)}
@@ -144,12 +144,12 @@ def drift(tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> dict[s
 
 
 class Detector:
-    """Adds up evidence against a hypothesis and calls when there is enough, seldom by chance.
+    """Adds up evidence against a hypothesis and raises a call when there is enough, rarely by chance.
 
-    Each piece of evidence is an e-value: not negative, and of expectation at most 1 while the hypothesis holds,
-    whatever came before. The Shiryaev-Roberts recursion `R ← e (1 + R)` then takes at least `patience` steps
-    on average until it reaches `patience` (e-detectors: Shin, Ramdas, Rinaldo 2022). Dependence between
-    samples does no harm as long as each step's expectation holds given the past.
+    Each piece of evidence is an e-value: not negative, and with an expectation of at most 1 given the past, while the
+    hypothesis holds. The Shiryaev-Roberts recursion `R ← e (1 + R)` then takes at least `patience` steps on average
+    until it reaches `patience` (e-detectors: Shin, Ramdas, Rinaldo 2022). Samples may depend on each other, as long as
+    the expectation of each step holds given the past.
 
     Example:
         >>> detector = Detector()
@@ -161,26 +161,26 @@ class Detector:
         self.sum = 0.0
 
     def add(self, evidence: float, patience: float) -> bool:
-        """Take in an e-value; returns whether there is enough of them.
+        """Add an e-value and return whether there is enough evidence.
 
         Args:
-            evidence: Of this step.
+            evidence: The e-value of this step.
             patience: The expected number of steps between false calls.
         """
         self.sum = min(evidence * (1 + self.sum), MOST_EVIDENCE)
         return self.sum >= patience
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Start again."""
         self.sum = 0.0
 
 
 class Wager:
     """Bets that ranks are not uniform: POEM's martingale (Bar, Shaer, Romano, NeurIPS 2024).
 
-    A rank `u` in [0, 1] of a sample among the source's is uniform while the stream is like the source. Betting the
-    share `bet` on high ranks makes wealth `1 + bet (u - 1/2)` times what it was, of expectation 1. The bet
-    follows past wins by an online Newton-like step.
+    The rank `u` in [0, 1] of a sample among the source's is uniform while the stream is like the source. Betting the
+    share `bet` on high ranks multiplies the wealth by `1 + bet (u - 1/2)`, which has the expectation 1. The bet follows
+    past wins by an online Newton-like step.
 
     Example:
         >>> wager = Wager()
@@ -199,7 +199,7 @@ class Wager:
         self.squares = 0.0
 
     def play(self, rank: float) -> float:
-        """What one unit of wealth becomes, an e-value; the bet is of before the rank was seen."""
+        """Return what one unit of wealth becomes, an e-value; the bet is made before the rank is seen."""
         offset = rank - 0.5
         won = 1 + self.bet * offset
         slope = offset / won
@@ -211,12 +211,12 @@ class Wager:
         return won
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Start again."""
         self.bet = self.squares = 0.0
 
 
 def rank(value: float, quantiles: Tensor) -> float:
-    """The rank in [0, 1] of a value among sorted quantiles, with straight lines between them.
+    """Return the rank in [0, 1] of a value among sorted quantiles, with linear interpolation.
 
     Example:
         >>> rank(0.5, torch.tensor([0.0, 1.0, 2.0]))

@@ -1,4 +1,4 @@
-"""States to go back to, the older the rarer."""
+"""Snapshots for rollbacks; older ones are kept more sparsely."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any, NamedTuple
 
 
 class Snapshot(NamedTuple):
-    """What had been learned after so many samples."""
+    """What was learned after a number of samples."""
 
     samples: int
     learned: dict[str, Any]
 
 
 def name_of(snapshot: Snapshot | None) -> str:
-    """What a state is called in events; None is the source."""
+    """Return the name of a snapshot in events; None means the source."""
     return "the source" if snapshot is None else f"sample {snapshot.samples:,}"
 
 
 class Snapshots:
     """A few good snapshots whose ages grow by factors of four, as a part of a watch.
 
-    Of every 4, 16, ... snapshots that are offered, one is kept for as long.
+    One of every 4, 16, ... offered snapshots is kept for as long.
 
     Example:
         >>> ring = Snapshots()
@@ -35,7 +35,7 @@ class Snapshots:
         self.held: dict[int, Snapshot] = {}
 
     def add(self, samples: int, learned: dict[str, Any], slots: int) -> None:
-        """Offer a snapshot to a ring of so many slots."""
+        """Offer a snapshot to a ring with this many slots."""
         self.offered += 1
         zeros = (self.offered & -self.offered).bit_length() - 1
         self.held[min(zeros // 2, slots - 1)] = Snapshot(samples, learned)
@@ -45,7 +45,7 @@ class Snapshots:
         return sorted(self.held.values(), key=lambda snapshot: -snapshot.samples)
 
     def drop_from(self, samples: int) -> None:
-        """Drop those that were taken at this sample or later."""
+        """Drop the snapshots that were taken at this sample or later."""
         self.held = {slot: each for slot, each in self.held.items() if each.samples < samples}
 
     def state_dict(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Snapshots:
         return {"offered": self.offered, "held": {slot: list(each) for slot, each in self.held.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state."""
+        """Load a state."""
         held = {
             int(slot): Snapshot(int(samples), learned) for slot, (samples, learned) in state["held"].items()
         }
@@ -62,7 +62,7 @@ class Snapshots:
         self.offered, self.held = int(state["offered"]), held
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Snapshots:
-        """A ring of its own; a snapshot is never changed, so forks share those that they have in common."""
+        """Return an independent ring; snapshots never change, so forks can share them."""
         twin = Snapshots()
         twin.offered, twin.held = self.offered, dict(self.held)
         return twin

@@ -1,4 +1,4 @@
-"""What a watch counts from sample to sample: windows over the answers, evidence, and where it stands."""
+"""The counts of a watch: windows over the answers, evidence, and the state of the watch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .signals import Detector, Wager, persistence
 
 HALF_LIFE_IN_PAIRS = 64
 UNSTEADY = 0.15
-"""Answers that repeat the one before by so much less than the source model's do are no trouble yet."""
+"""How much less often than the source model's answers may repeat before this counts as evidence."""
 STAKE = 0.7
-"""How much of the evidence is risked on each sample's repeated answers."""
+"""The share of the evidence that is risked on the repeated answers of each sample."""
 LONGER = 4
-"""The long window over the answers is so many times the short one."""
+"""The length of the long window over the answers, in short windows."""
 DRIFTED = 0.1
 """How far the mean rank of entropies is from a half while the input counts as drifting; and, where no source is
 known, how many standard deviations a layer's statistics have moved."""
@@ -29,31 +29,31 @@ alike there are 11 and 9."""
 MOST_WAITING = 2**14
 """So many values of logits wait to be counted; of ten classes, the logits of a look."""
 SHOWN_CLASSES = 32
-"""Up to so many classes the history has the share of each."""
+"""Up to this many classes, the history has the share of each class."""
 
 
 class Tally:
-    """Counts of one stream, as a part of a watch; all plain values and a few numbers per class.
+    """The counts of one stream, as a part of a watch: plain values, and a few numbers per class.
 
-    Windows forget by half in a look (over the answers), or in 64 comparisons with the source model.
+    Windows have a half-life of one look (over the answers), or of 64 comparisons with the source model.
 
     Attributes:
-        samples: Samples that have been watched.
-        unasked: How many of the kept samples have not been put to the source model yet.
-        next_look: The sample at which signals are looked at next; 0 before the first look.
-        last_look: The sample at which they were looked at last.
-        looks: How many looks there were.
-        close: Whether the stream is looked at closely: it is new, near to an alarm, or learns again after one.
-        strain: How near the stream was to an alarm at the last look, 1 being one.
-        lasting: For how many looks the memory has been too narrow, full of copies, or of dead input.
+        samples: The number of watched samples.
+        unasked: How many of the kept samples the source model has not answered yet.
+        next_look: The sample of the next look; 0 before the first look.
+        last_look: The sample of the last look.
+        looks: The number of looks.
+        close: Whether the stream is watched closely: it is new, near an alarm, or learning again after one.
+        strain: How near the stream was to an alarm at the last look; 1 is an alarm.
+        lasting: For how many looks the memory has been too narrow, full of copies, or full of dead input.
         paused: Whether the caller has paused the stream.
-        alarmed: Whether an alarm was told that has not ended yet.
-        drifting: Whether the input was found to be unlike the source's.
+        alarmed: Whether an alarm was reported that has not ended yet.
+        drifting: Whether the input was found to differ from the source's.
         resting_since: The sample since which learning rests after an alarm.
         woken: The sample at which learning began again.
-        target: The sample of the snapshot that was gone back to.
+        target: The sample of the snapshot of the last rollback.
         trouble: What was nearest to an alarm at the last look, in words.
-        rest: How many looks the last rest took at least.
+        rest: The minimum number of looks of the last rest.
         answers: The weight of each class among the latest answers.
         long: The same over four times as many.
         waiting: The logits of answers that are not counted in any window yet.
@@ -203,19 +203,19 @@ class Tally:
         }
 
     def start_over(self) -> None:
-        """Forget what was gathered about a state that has been left."""
+        """Discard what was gathered about a state that is no longer in use."""
         self.misfit.clear()
         self.unsteady.clear()
         self.clear_pairs()
         self.lasting = dict.fromkeys(self.lasting, 0.0)
 
     def clear_pairs(self) -> None:
-        """Forget the comparisons with the source model's answers."""
+        """Discard the comparisons with the source model's answers."""
         self.ours, self.theirs = torch.zeros_like(self.ours), torch.zeros_like(self.theirs)
         self.pairs = 0
 
     def forget_bets(self) -> None:
-        """Let betting on a drift begin anew."""
+        """Restart the bet on a drift."""
         self.surprise.clear()
         self.wager.clear()
 
@@ -229,7 +229,7 @@ class Tally:
         }
 
     def error(self) -> Estimate:
-        """The share of answers that are less sure than the source's threshold, as an estimate of the error.
+        """The share of answers that are less certain than the source's threshold, as an estimate of the error.
 
         On a correlated stream the samples of a run are not independent: the interval counts runs.
         """

@@ -1,4 +1,4 @@
-"""The watch around a method: looks at its signals, tells of trouble, and goes back."""
+"""The watch: a wrapper that checks the signals of a method, reports trouble, and rolls back."""
 
 from __future__ import annotations
 
@@ -28,52 +28,50 @@ from .snapshots import Snapshots, name_of
 from .tally import Tally
 
 CANARIES = 64
-"""So many source samples are kept."""
+"""How many source samples are kept."""
 TOGETHER = 16
-"""So many of the samples that are put to the source model are put to it in one pass; half as many while there is reason
-to look closely."""
+"""How many samples the source model answers in one pass; half as many while the stream is watched closely."""
 REST = 2
-"""Looks that learning rests after an alarm; twice as long after one that comes soon again."""
+"""For how many looks learning rests after an alarm; the rest doubles if the next alarm comes soon."""
 LONGEST_REST = 64
 SOON = 8
-"""An alarm within so many times the rest comes soon again; after so many times itself a rest ends in any case."""
+"""An alarm within this many rests comes "soon"; a rest ends at the latest after this many times its length."""
 FEW = 64
-"""So few logits are taken in as Python's numbers, which is quicker."""
+"""Up to this many logits are kept as Python numbers, which is faster."""
 CLOSER = 4
-"""So many times as often it is looked at a stream that is new, near to an alarm, or learns again after one, and as
-many more of its samples are put to the source model."""
+"""How many times as often a closely watched stream is looked at and compared with the source model. A stream is watched
+closely if it is new, near an alarm, or learning again after one."""
 
 
 class Watch(Wrapper):
-    """Watch a method: the same answers until adaptation goes wrong; then it is said, and undone.
+    """Watch a method. Answers stay the same until adaptation goes wrong; then the watch reports it and undoes it.
 
-    Every `sample`-th sample is put to the frozen source model as well, and every `look` samples all signals are
-    looked at; both four times as often while there is reason to. What each means and how it was measured is in
-    docs/watch.md.
+    The frozen source model also answers every `sample`-th sample, and all signals are checked every `look` samples;
+    both happen four times as often while there is a reason. docs/watch.md explains and measures each signal.
 
-    - **Forgetting** (with `source`): samples of the source, kept with the state, lose the probability that the
-      source model gave to its answers. Allowed is `tolerance`, and less where what is learned from is narrow.
-    - **Collapse**: the answers amount to less than half the classes that the source model's do.
-    - **Unsteady answers**: neighbouring samples get the same answer less often than by the source model.
-    - **Copies**: half the memory's samples are copies of others for long, as from a camera that hangs.
-    - **Dead input** (with `source`): a tenth of what varied on the source does not vary in the memory for long.
-    - **Narrow memory** (without `source`): learning from one class for long.
+    - **Forgetting** (with `source`): on source samples, which are kept with the state, the source model's answers lose
+      probability. The limit is `tolerance`, and less if the method learns from few classes.
+    - **Collapse**: the answers use fewer than half as many classes as those of the source model.
+    - **Unsteady answers**: neighbouring samples get the same answer less often than from the source model.
+    - **Copies**: for a long time, half of the memory are copies of other samples, as from a frozen camera.
+    - **Dead input** (with `source`): for a long time, a tenth of what varied on the source does not vary in the memory.
+    - **Narrow memory** (without `source`): the method learns from one class for a long time.
     - **Misfit**: the source's statistics, or those of a snapshot, fit the stream better than the adapted ones.
 
-    All but the last are alarms: the adapted tensors and the optimizer go back to the last good snapshot, the memory
-    is emptied, and learning rests until the signals are quiet. Misfit is no alarm: the stream has become
-    what it was, and the method returns to what fits it.
+    All except the last are alarms: the adapted tensors and the optimizer return to the last good snapshot, the memory
+    is emptied, and learning rests until the signals are quiet. Misfit is not an alarm: the stream has returned to an
+    earlier condition, and the method returns to the statistics that fit it.
 
     Args:
         method: Any method.
         source: Batches of source inputs, held out from training if possible, alone or with labels; or a file that
             `watch.reference.save` wrote.
-        expected_run: Samples between two false alarms on streams like the source's: `calibrate` sees to it.
-        tolerance: How much of their probability source samples may lose while what is learned from is varied.
+        expected_run: Samples between two false alarms on streams like the source; `calibrate` makes this hold.
+        tolerance: How much probability source samples may lose while the method learns from varied samples.
         look: Samples between two looks; a multiple of `sample`.
-        sample: One sample in so many is put to the source model too.
-        snapshots: How many states are kept to go back to; each is older than the next by a factor of four.
-        rollback: Go back and rest at an alarm; False only tells.
+        sample: The source model also answers one sample in this many.
+        snapshots: How many snapshots are kept; each is older than the next by a factor of four.
+        rollback: Roll back and rest after an alarm; False only reports it.
         on_event: Called with every `Event`; an error in it is logged.
 
     Example:
@@ -117,7 +115,7 @@ class Watch(Wrapper):
 
     @property
     def health(self) -> Health:
-        """How the stream is doing, as a small value that prints as a sentence."""
+        """The health of the stream, which prints as a sentence."""
         with self._lock:
             return tell_health(self.tally, self.journal, look=self.look, first_look=self._closer)
 
@@ -133,27 +131,27 @@ class Watch(Wrapper):
 
     @property
     def reference(self) -> Reference | None:
-        """What is known of the source; None without `source`."""
+        """The reference of the source; None without `source`."""
         return self._known.reference
 
     @property
     def bench(self) -> Bench:
-        """Answers with the source's tensors, or any others; shared by forks."""
+        """The module that answers with the source's tensors, or any others; forks share it."""
         if self._bench is None or self._bench.backbone is not self.backbone:
             self._bench = Bench(self.backbone)
         return self._bench
 
     @property
     def paused(self) -> bool:
-        """Whether the caller has paused the stream; learning that rests after an alarm is no pause."""
+        """Whether the caller has paused the stream; a rest after an alarm is not a pause."""
         return self.tally.paused
 
     def room(self) -> int:
-        """How many good samples can be answered together before something changes."""
+        """Return how many good samples can be answered together before the state changes."""
         return min(self.sample - self.tally.samples % self.sample, self.method.room())
 
     def pause(self) -> None:
-        """From now on answer and count samples, but learn, store and watch nothing."""
+        """Stop learning and watching: samples are still answered and counted, but not stored."""
         self.tally.paused = True
         super().pause()
 
@@ -164,7 +162,7 @@ class Watch(Wrapper):
             super().resume()
 
     def fork(self) -> Watch:
-        """A second stream from this state on: it shares the backbone, what is known of the source, and nothing else."""
+        """Return a copy that continues independently from this state; only backbone and reference are shared."""
         with self._lock:
             twin = super().fork()
             assert isinstance(twin, Watch)
@@ -172,7 +170,7 @@ class Watch(Wrapper):
             return twin
 
     def roll_back(self, snapshot: dict[str, Any] | None = None) -> None:
-        """Go back to the last good snapshot, to the source where there is none, or to a given one; learning goes on."""
+        """Return to the last good snapshot (or the source if there is none), or to a given one; learning continues."""
         with self._lock:
             target = next(iter(self.ring.newest_first()), None) if snapshot is None else None
             self.inner.roll_back(snapshot if target is None else target.learned)
@@ -184,17 +182,17 @@ class Watch(Wrapper):
     def calibrate(self, source: Iterable[Any], samples: int = 8192) -> dict[str, float]:
         """Measure the limits of alarms on streams of the source itself, so that `expected_run` holds on them.
 
-        Class runs of mean length 1, 16, 64 and 256 are drawn from the source and put to a twin of this watch. A limit
-        under which too many of its looks fall is raised; none is lowered, for adapting to another domain is no
-        trouble. It takes as long as answering and learning from so many samples, and is saved with the
+        Streams with class runs of mean length 1, 16, 64 and 256 are drawn from the source and given to a copy of this
+        watch. A limit that too many looks exceed is raised. No limit is lowered, because adapting to another domain is
+        not trouble. This takes as long as answering and learning from this many samples. The limits are saved with the
         state and with `watch.reference.save`.
 
         Args:
-            source: As at construction, but no file.
-            samples: Of all these streams together.
+            source: As for the constructor, but not a file.
+            samples: The total number of samples of these streams.
 
         Returns:
-            The limit of each trouble as a multiple of its default.
+            The limit of each kind of trouble as a multiple of its default.
 
         Raises:
             ValueError: The watch was made without `source`.
@@ -217,12 +215,12 @@ class Watch(Wrapper):
             return write_page(self, Path(path))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state; see `Method`. What it knows of the source comes with it."""
+        """Continue from a saved state; see `Method`. The state includes the reference of the source."""
         check_state(state, {name: getattr(self, name) for name in CHECKED})
         super().load_state_dict(state)
 
     def after(self, x: Tensor, logits: Tensor) -> Tensor:
-        """The same answers; looks where a look is due."""
+        """Return the answers unchanged; look at the signals if a look is due."""
         tally = self.tally
         if tally.paused:
             return logits
@@ -241,7 +239,7 @@ class Watch(Wrapper):
         return logits
 
     def _see_what_is_due(self, step: int) -> None:
-        """Count, compare and look where that is due."""
+        """Count and compare answers, and look at the signals if a look is due."""
         tally = self.tally
         compares = tally.unasked >= (TOGETHER if step == self.sample else TOGETHER // 2)
         if compares or self._look_is_due or tally.is_full:
@@ -256,7 +254,7 @@ class Watch(Wrapper):
         return self.tally.samples >= (self.tally.next_look or self._closer)
 
     def _keep(self, sample: Tensor, answer: int) -> None:
-        """Keep a sample to put it to the source model with some others."""
+        """Keep a sample until the source model answers it together with others."""
         sample = sample.detach().to(self.backbone.dtype or sample.dtype)
         if self.recent.sample_shape not in (None, tuple(sample.shape)):
             self.recent.clear()
@@ -265,7 +263,7 @@ class Watch(Wrapper):
         self.tally.unasked += 1
 
     def _compare(self) -> None:
-        """Put the samples that were kept to the source model; return to what fits them where it fits better."""
+        """Let the source model answer the kept samples; return to other statistics if they fit better."""
         tally, new = self.tally, min(self.tally.unasked, len(self.recent))
         tally.unasked = 0
         found = compare(
@@ -287,7 +285,7 @@ class Watch(Wrapper):
             tally.next_look = min(tally.next_look, tally.samples) or self._closer
 
     def _return(self, worse_by: float) -> None:
-        """Go back to what fits the latest samples best: a snapshot or the source."""
+        """Return to the state that fits the latest samples best: a snapshot or the source."""
         best, found = best_fit(self.recent.inputs(), self.ring.newest_first(), self.bench)
         self.tally.misfit.clear()
         if self.rollback:
@@ -323,18 +321,18 @@ class Watch(Wrapper):
 
     @property
     def _closer(self) -> int:
-        """Samples between two looks while there is reason to look closely."""
+        """Samples between two looks while the stream is watched closely."""
         return max(1, self.look // CLOSER // self.sample) * self.sample
 
     @property
     def _step(self) -> int:
-        """Samples between two that go to the source model; answers by the batch's statistics can spoil at once."""
+        """Samples between two for the source model; answers that use the batch's statistics can go wrong at once."""
         often = self.tally.close or not self._batch_free
         return max(1, self.sample // CLOSER) if often else self.sample
 
     @property
     def _patience(self) -> float:
-        """How many samples are put to the source model in an expected run, if that is done closely."""
+        """How many samples the source model answers in an expected run while the stream is watched closely."""
         return self.expected_run * CLOSER / self.sample
 
     def _woken_within(self, looks: int) -> bool:
@@ -349,7 +347,7 @@ class Watch(Wrapper):
             return
         soon = self._woken_within(SOON * tally.rest)
         if soon and tally.target is not None:
-            self.ring.drop_from(tally.target)  # what was gone back to led here again
+            self.ring.drop_from(tally.target)  # this snapshot led to the same trouble again
         target = next(iter(self.ring.newest_first()), None)
         self.inner.roll_back(None if target is None else target.learned)
         tally.target = None if target is None else target.samples
@@ -361,7 +359,7 @@ class Watch(Wrapper):
         self._tell("rollback", f"back to {name_of(target)}; learning rests", {"rest": tally.rest * self.look})
 
     def _wake(self) -> None:
-        """Let learning begin again after a rest, when the answers are varied, or after a rest of many times that."""
+        """Let learning begin again after a rest if the answers are varied, or in any case after a long rest."""
         tally = self.tally
         assert tally.resting_since is not None
         rested, rest = tally.samples - tally.resting_since, tally.rest * self.look
@@ -374,7 +372,7 @@ class Watch(Wrapper):
             self._tell("resume", "the signals are quiet" if quiet else "trying again after a long rest", {})
 
     def _follow_drift(self, layers: dict[str, float]) -> None:
-        """See whether a drift has begun or ended without a bet."""
+        """Check whether a drift has begun or ended, without a bet."""
         tally = self.tally
         drifts = tally.drifts(None if self.reference is not None else max(layers.values(), default=0.0))
         if drifts != tally.drifting:
