@@ -895,6 +895,27 @@ def test_the_next_update_of_a_stream_that_was_waited_for_comes_before_those_that
     assert order[:3] == [f"stream '{name}'" for name in "add"]
 
 
+def test_updates_do_not_go_on_while_a_call_computes_its_answers(monkeypatch):
+    fleet, in_a_call, seen = Fleet(network(), lambda model: note(model, delay=8)), threading.Event(), []
+    learn, look = tta.NOTE.learn, Together.look
+    monkeypatch.setattr(tta.NOTE, "learn", lambda self, draft, x: (in_a_call.wait(60), learn(self, draft, x)))
+    monkeypatch.setattr(fleet._workshop, "keep_up", lambda: None)
+    fleet(["a"] * 8, torch.rand(8, 3, 8, 8))
+    pending = fleet.method("a").schedule.pending
+
+    def slow(*arguments):
+        in_a_call.set()
+        until(lambda: pending._pieces_done)
+        time.sleep(0.2)
+        seen.append((pending._pieces_done, pending.done))
+        return look(*arguments)
+
+    monkeypatch.setattr(Together, "look", slow)
+    fleet(["b"], torch.rand(1, 3, 8, 8))
+    assert seen == [(1, False)]
+    assert fleet.state_dict("a")["parts"]["schedule"]["pending"]["value"] is not None
+
+
 def test_calls_wait_a_little_for_updates_that_fall_behind(monkeypatch):
     fleet = Fleet(network(), lambda model: note(model, delay=8))
     learn = tta.NOTE.learn

@@ -118,7 +118,8 @@ class Fleet:
                 index = [row for _, own in chunk for row in own]
                 tensors = [stream.inner.tensors for stream, own in chunk for _ in own]
                 reach = [stream.inner.reach for stream, own in chunk for _ in own]
-                logits, near = rows.look(clean[index], tensors, reach)  # type: ignore[arg-type]
+                with self._workshop.answering:
+                    logits, near = rows.look(clean[index], tensors, reach)  # type: ignore[arg-type]
                 if usable is not None:
                     logits = logits.masked_fill(~usable[index, None], torch.nan)
                 answers.append(self._receive(chunk, x[index], logits, near))

@@ -47,7 +47,7 @@ class SharedWorkshop(Workshop):
         self.rows = 0
         self.waits = 0.0
 
-    def start(self, method: IntervalMethod, job: Job, countdown: int) -> Pending:
+    def start(self, method: IntervalMethod, job: Job, countdown: int, samples: int) -> Pending:
         """Start an update; one that takes effect later is computed in the thread."""
         draft = self._draft_for(method)
         work = partial(self._work, job, draft)
@@ -56,7 +56,7 @@ class SharedWorkshop(Workshop):
         last = self._began.get(method)
         since = (self.rows, 0) if last is None else (last, method.interval)
         self._began[method] = self.rows
-        pending = _Queued(self, work, countdown, draft.pieces, *since)
+        pending = _Queued(self, work, countdown, draft.count_pieces(samples), *since)
         self._pending.add(pending)
         return pending
 
@@ -173,7 +173,7 @@ class _Queued(Pending):
         self._workshop = workshop
         self._since, self._samples_before = since, samples
         self.waited_for = False
-        super().__init__(work, countdown, "thread", pieces)
+        super().__init__(work, countdown, "thread", pieces, answering=workshop.answering)
 
     @property
     def due(self) -> float:
@@ -224,6 +224,3 @@ class _Queued(Pending):
     def _run(self, work: Work) -> None:
         super()._run(work)
         self._workshop.advance(1 - self._share_done())
-
-    def _share_done(self) -> float:
-        return min(self._pieces_done / max(self._pieces, 1), 1.0)

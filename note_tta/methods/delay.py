@@ -11,7 +11,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,16 +46,25 @@ class Pending:
         countdown: Accepted samples until it takes effect.
         executor: One of `EXECUTORS` computes it beside the calls, in a thread; None computes it at once.
         pieces: The number of pieces of the work; 0 if it is not known.
-        seconds: How long the work takes; None if it is not known.
+        pace: The seconds from the start to the end of each piece, as they were at the last update; empty if they are
+            not known.
+        answering: Held by a call while it computes its answer. The work gives way to it between two pieces.
     """
 
     def __init__(
-        self, work: Work, countdown: int, executor: str | None, pieces: int = 0, seconds: float | None = None
+        self,
+        work: Work,
+        countdown: int,
+        executor: str | None,
+        pieces: int = 0,
+        pace: Sequence[float] = (),
+        answering: AbstractContextManager[Any] | None = None,
     ) -> None:
         self.countdown = countdown
         self.done = False
         self._samples, self._pieces, self._pieces_done = countdown, pieces, 0
-        self._seconds, self._kept_up_to = seconds, countdown
+        self._pace, self._kept_up_to = pace, countdown
+        self._answering = contextlib.nullcontext() if answering is None else answering
         self._cancelled = False
         self._value: Value | None = None
         self._error: BaseException | None = None
@@ -81,17 +91,17 @@ class Pending:
         """Wait until the share of the work that is done equals the share of the samples; returns the seconds.
 
         A caller that never pauses is faster than the update. This way each call waits a little; otherwise the
-        last one would wait for all that is left. Some pieces are long: then several calls wait for one.
+        last one would wait for all that is left. If a piece is long, several calls wait for it.
         """
         if self.done or not self._pieces:
             return 0.0
         samples, self._kept_up_to = self._kept_up_to - self.countdown, self.countdown
         most = None
-        if self._seconds is not None:
-            left = self._seconds * (1 - self._pieces_done / self._pieces)
-            most = max(0.0, PATIENCE * left * samples / (self.countdown + samples))
-        due = self._pieces * (1 - self.countdown / self._samples)
-        return _wait(self._progress, lambda: self.done or self._pieces_done >= due, most)
+        if self._pace:
+            left = self._pace[-1] * (1 - self._share_done())
+            most = PATIENCE * left * samples / (self.countdown + samples)
+        due = 1 - self.countdown / self._samples
+        return _wait(self._progress, lambda: self.done or self._share_done() >= due, most)
 
     def cancel(self) -> None:
         """Let the thread end at the next piece."""
@@ -109,6 +119,14 @@ class Pending:
         with self._progress:
             self._pieces_done += 1
             self._progress.notify_all()
+        with self._answering:
+            pass
+
+    def _share_done(self) -> float:
+        """The share of the work that is done: by the time of each piece at the last update, or else by their number."""
+        if not self._pace or self._pieces_done == 0:
+            return min(self._pieces_done / max(self._pieces, 1), 1.0)
+        return self._pace[min(self._pieces_done, len(self._pace)) - 1] / self._pace[-1]
 
     def _run(self, work: Work) -> None:
         try:
@@ -133,29 +151,43 @@ def run_behind(work: Callable[[], None]) -> None:
 
 
 class Workshop:
-    """Where a method's updates are computed: on one draft, which is made at the first update."""
+    """Where a method's updates are computed: on one draft, which is made at the first update.
+
+    Attributes:
+        answering: Held by a call while it computes its answer, so that the update gives way.
+    """
 
     def __init__(self) -> None:
         self.draft: Draft | None = None
-        self.seconds: float | None = None
+        self.answering = threading.RLock()
+        self._paces: dict[int, list[float]] = {}
 
-    def start(self, method: IntervalMethod, job: Job, countdown: int) -> Pending:
-        """Start an update: at once without a delay, otherwise on the method's `executor`."""
+    def start(self, method: IntervalMethod, job: Job, countdown: int, samples: int) -> Pending:
+        """Start an update on so many samples: at once without a delay, otherwise on the method's `executor`."""
         if self.draft is None:
             self.draft = method.make_draft()
         executor = method.executor if countdown else None
-        work = partial(self._timed, partial(job, self.draft))
-        return Pending(work, countdown, executor, self.draft.pieces, self.seconds)
+        pieces = self.draft.count_pieces(samples)
+        work = partial(self._timed, pieces, self._paces, partial(job, self.draft))
+        return Pending(work, countdown, executor, pieces, self._paces.get(pieces, ()), self.answering)
 
     def clear(self) -> None:
         """Use a new draft from now on, since a thread may still use the old one or settings have changed."""
-        self.draft = self.seconds = None
+        self.draft, self._paces = None, {}
 
-    def _timed(self, work: Work, piece_done: Callable[[], None]) -> Value | None:
-        """Do the work, and remember for the next time how long it took without interruptions."""
-        started = time.thread_time()
-        value = work(piece_done)
-        self.seconds = time.thread_time() - started
+    @staticmethod
+    def _timed(
+        pieces: int, paces: dict[int, list[float]], work: Work, piece_done: Callable[[], None]
+    ) -> Value | None:
+        """Do the work, and remember for the next time how long its pieces took without interruptions."""
+        started, pace = time.thread_time(), []
+
+        def noted() -> None:
+            pace.append(time.thread_time() - started)
+            piece_done()
+
+        value = work(noted)
+        paces[pieces] = [*pace, time.thread_time() - started]
         return value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Workshop:

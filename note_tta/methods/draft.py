@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 
 from . import states
 from .backbone import Backbone
-from .norm import batch_norms, hold_statistics, move_statistics, norm_layers
+from .norm import batch_norms, hold_statistics, move_statistics
 from .packed import Layout, Packed
+from .pieces import Pieces
 from .states import Moments
 
 HALF_PRECISION_SCALE = 1024.0
@@ -110,12 +111,16 @@ class Draft:
         self.module = module if prepare is None else prepare(module)
         self.layers = list(batch_norms(self.module).values())
         self.optimizer = optimizer(self.learned) if optimizer is not None and self.learned else None
-        self.piece_done: Callable[[], None] | None = None
-        hooked = norm_layers(self.module).values()
-        self.pieces = (2 if self.optimizer is not None else 1) * len(hooked)
-        for layer in hooked:
-            layer.register_forward_hook(self._after_layer)
+        self.pieces = Pieces(self.module)
         self._layouts: tuple[Layout | None, Layout | None] = (None, None)
+
+    def report(self, done: Callable[[], None] | None) -> None:
+        """From now on call `done` after each piece of the work; None computes every layer as a whole."""
+        self.pieces.done = done
+
+    def count_pieces(self, samples: int) -> int:
+        """About how many pieces an update on so many samples has."""
+        return self.pieces.count(samples, backward=self.optimizer is not None)
 
     def load(self, value: Value) -> None:
         """Start from a value, which stays as it is."""
@@ -155,20 +160,9 @@ class Draft:
             hold_statistics(self.layers)
         else:
             move_statistics(self.layers, momentum)
+        self.pieces.begin(len(x))
         with torch.enable_grad():
             return self.backbone.run(self.module, x)
-
-    def _after_layer(self, layer: nn.Module, inputs: Any, output: Any) -> None:
-        """Report progress: a norm layer's forward pass is one piece of the work, its backward pass another."""
-        if self.piece_done is None:
-            return
-        self.piece_done()
-        if isinstance(output, Tensor) and output.requires_grad:
-            output.register_hook(self._after_gradient)
-
-    def _after_gradient(self, gradient: Tensor) -> None:
-        if self.piece_done is not None:
-            self.piece_done()
 
     def backward(self, loss: Tensor) -> None:
         """Set the gradients of the learned tensors to those of `loss`."""

@@ -22,17 +22,15 @@ class Drafts:
 
     def __init__(self, **drafts: Draft) -> None:
         self.drafts = drafts
-        self.pieces = sum(draft.pieces for draft in drafts.values())
 
-    @property
-    def piece_done(self) -> Callable[[], None] | None:
-        """What to call after each piece of the work, in any draft."""
-        return next(iter(self.drafts.values())).piece_done
-
-    @piece_done.setter
-    def piece_done(self, call: Callable[[], None] | None) -> None:
+    def report(self, done: Callable[[], None] | None) -> None:
+        """From now on call `done` after each piece of the work, in any draft."""
         for draft in self.drafts.values():
-            draft.piece_done = call
+            draft.report(done)
+
+    def count_pieces(self, samples: int) -> int:
+        """About how many pieces an update on so many samples has."""
+        return sum(draft.count_pieces(samples) for draft in self.drafts.values())
 
     def __getitem__(self, name: str) -> Draft:
         return self.drafts[name]

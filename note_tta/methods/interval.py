@@ -179,9 +179,10 @@ class IntervalMethod(Method):
     def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The logits of samples, and whether each is near enough to the source to be learned from."""
         reach: Reach | None = self.made("reach", self._make_reach)
-        if reach is None or math.isinf(self.reach):
-            return self.predict(x), torch.ones(len(x), dtype=torch.bool, device=x.device)
-        return reach.look(self.predict, x, self.reach)
+        with self.workshop.answering:
+            if reach is None or math.isinf(self.reach):
+                return self.predict(x), torch.ones(len(x), dtype=torch.bool, device=x.device)
+            return reach.look(self.predict, x, self.reach)
 
     def receive(self, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
         """Store and count samples that were answered. Start an update, or apply one, where it is due.
@@ -230,7 +231,7 @@ class IntervalMethod(Method):
             before = before.clone()
         job = partial(self._compute_update, before, x, self.context(), _autocast_settings(x.device.type))
         try:
-            self.schedule.pending = self.workshop.start(self, job, self.delay)
+            self.schedule.pending = self.workshop.start(self, job, self.delay, len(x))
         except BaseException:
             self.counters["rejected_updates"] += 1
             raise
@@ -247,7 +248,7 @@ class IntervalMethod(Method):
         piece_done: Callable[[], None],
     ) -> Value | None:
         """The value after an update; None where it is not finite."""
-        draft.piece_done = piece_done
+        draft.report(piece_done if self.delay else None)
         with torch.inference_mode(False), torch.autocast(**autocast):
             draft.load(before)
             self.learn(draft, x, *context)

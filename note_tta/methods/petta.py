@@ -99,7 +99,7 @@ class PeTTA(RoTTA):
         """Make RoTTA's two drafts, and the source's network with its own moving statistics."""
         prepare = partial(use_robust_statistics, rate=self.momentum)
         drafts = super().make_draft().drafts
-        drafts["student"].pieces *= 2  # it makes two passes
+        drafts["student"].pieces.passes = 2
         return Drafts(**drafts, anchor=Draft(self.backbone, prepare=prepare))
 
     def changing(self) -> Tensors:

@@ -97,7 +97,7 @@ class SoTTA(IntervalMethod):
     def make_draft(self) -> Draft:
         """Make the draft, on which an update is computed in two passes."""
         draft: Draft = super().make_draft()
-        draft.pieces *= 2
+        draft.pieces.passes = 2
         return draft
 
     def store(self, x: Tensor, label: int, logits: Tensor) -> None:

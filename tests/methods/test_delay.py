@@ -27,8 +27,8 @@ def slowed(method, seconds):
     learn = method.learn
 
     def slow(draft, x):
-        done = draft.piece_done
-        draft.piece_done = lambda: (time.sleep(seconds), done())
+        done = draft.pieces.done
+        draft.report(lambda: (time.sleep(seconds), done()))
         learn(draft, x)
 
     method.learn = slow
@@ -67,7 +67,7 @@ def test_several_calls_share_the_wait_for_a_long_piece():
         piece_done()
         return value
 
-    pending, waits = Pending(work, 4, "thread", pieces=1, seconds=0.01), []
+    pending, waits = Pending(work, 4, "thread", pieces=1, pace=[0.01]), []
 
     def call():
         for _ in range(3):
@@ -82,15 +82,62 @@ def test_several_calls_share_the_wait_for_a_long_piece():
     assert pending.result()[0] is value
 
 
+def test_progress_is_counted_in_the_time_that_the_pieces_took_at_the_last_update():
+    go_on, value = threading.Event(), Value({"a": torch.ones(1)}, {})
+
+    def work(piece_done):
+        piece_done()
+        go_on.wait(60)
+        piece_done()
+        return value
+
+    pending = Pending(work, 4, "thread", pieces=2, pace=[900.0, 1000.0])
+    until(lambda: pending._pieces_done == 1)
+    pending.countdown = 1  # three quarters of the samples, half of the pieces and nine tenths of the time
+    caller = threading.Thread(target=pending.keep_up, daemon=True)
+    caller.start()
+    caller.join(20)
+    assert not caller.is_alive()
+    go_on.set()
+    assert pending.result()[0] is value
+
+
+def test_an_update_does_not_go_on_while_a_call_computes_its_answer():
+    method = make("note", interval=8, delay=8)
+    predict, learn, in_a_call, seen = method.predict, method.learn, threading.Event(), []
+
+    def slow(x):
+        pending = method.schedule.pending
+        if pending is not None:
+            in_a_call.set()
+            until(lambda: pending._pieces_done)
+            time.sleep(0.2)
+            seen.append((pending._pieces_done, pending.done))
+        return predict(x)
+
+    method.predict = slow
+    method.learn = lambda draft, x: (in_a_call.wait(60), learn(draft, x))
+    method(images(9))
+    assert seen == [(1, False)]
+    method.state_dict()  # waits for the update, and does not keep it from going on
+    assert method.schedule.pending.done
+
+
+def until(condition):
+    end = time.monotonic() + 60
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
 def test_a_method_knows_from_its_last_update_how_long_one_takes():
     method = make("note", interval=8, delay=8)
     method(images(8))
-    assert method.schedule.pending._seconds is None
+    assert method.schedule.pending._pace == ()
     method(images(8))
-    assert method.schedule.pending._seconds > 0
+    assert method.schedule.pending._pace[-1] > 0
     method.reset()
     method(images(8))
-    assert method.schedule.pending._seconds is None
+    assert method.schedule.pending._pace == ()
 
 
 def interleaved(seed, steps):
