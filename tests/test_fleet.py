@@ -21,6 +21,7 @@ from note_tta.fleet import Fleet
 from note_tta.fleet import fleet as fleet_module
 from note_tta.fleet.rows import InTurn, Together
 from note_tta.fleet.store import Store
+from note_tta.methods import delay
 from note_tta.methods.draft import Draft
 from note_tta.methods.interval import IntervalMethod
 from note_tta.methods.wrapper import Wrapper
@@ -896,6 +897,7 @@ def test_the_next_update_of_a_stream_that_was_waited_for_comes_before_those_that
 
 
 def test_updates_do_not_go_on_while_a_call_computes_its_answers(monkeypatch):
+    monkeypatch.setattr(delay, "LONGEST", 60.0)
     fleet, in_a_call, seen = Fleet(network(), lambda model: note(model, delay=8)), threading.Event(), []
     learn, look = tta.NOTE.learn, Together.look
     monkeypatch.setattr(tta.NOTE, "learn", lambda self, draft, x: (in_a_call.wait(60), learn(self, draft, x)))

@@ -118,7 +118,7 @@ class Fleet:
                 index = [row for _, own in chunk for row in own]
                 tensors = [stream.inner.tensors for stream, own in chunk for _ in own]
                 reach = [stream.inner.reach for stream, own in chunk for _ in own]
-                with self._workshop.answering:
+                with self._workshop.gate:
                     logits, near = rows.look(clean[index], tensors, reach)  # type: ignore[arg-type]
                 if usable is not None:
                     logits = logits.masked_fill(~usable[index, None], torch.nan)

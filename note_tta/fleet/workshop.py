@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -39,9 +40,9 @@ class SharedWorkshop(Workshop):
         self._at_work = threading.Lock()
         self._queue: OrderedDict[_Queued, Callable[[], None]] = OrderedDict()
         self._pending: weakref.WeakSet[_Queued] = weakref.WeakSet()
-        self._changed = threading.Condition()
+        self._changed = self.gate.changed
         self._thread: threading.Thread | None = None
-        self._worked = 0.0
+        self._worked = self._goal = 0.0
         self._taking_in = False
         self._began: weakref.WeakKeyDictionary[IntervalMethod, int] = weakref.WeakKeyDictionary()
         self.rows = 0
@@ -99,8 +100,25 @@ class SharedWorkshop(Workshop):
         if self._worked < goal:
             started = time.perf_counter()
             with self._changed:
+                self._goal = goal
+                self._changed.notify_all()
                 self._changed.wait_for(lambda: self._worked >= goal or self._thread is None)
             self.waits += time.perf_counter() - started
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While a call waits for an update, let the thread go on at once after each piece."""
+        with self._changed:
+            self._goal = math.inf
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            self._goal = 0.0
+
+    def is_waited_for(self) -> bool:
+        """Whether a call waits for updates."""
+        return self._worked < self._goal
 
     def advance(self, share: float) -> None:
         """Count a share of an update as done, and notify waiting calls."""
@@ -173,7 +191,7 @@ class _Queued(Pending):
         self._workshop = workshop
         self._since, self._samples_before = since, samples
         self.waited_for = False
-        super().__init__(work, countdown, "thread", pieces, answering=workshop.answering)
+        super().__init__(work, countdown, "thread", pieces, gate=workshop.gate)
 
     @property
     def due(self) -> float:
@@ -209,16 +227,19 @@ class _Queued(Pending):
     def _start(self, work: Callable[[], None]) -> None:
         self._workshop.submit(self, work)
 
-    def _wait(self, until: Callable[[], bool]) -> float:
+    def _wait(self, goal: float, most: float | None = None) -> float:
         self.waited_for = True
-        self._workshop.advance(0.0)
-        waited = super()._wait(until)
+        with self._workshop.waiting():
+            waited = super()._wait(goal, most)
         self._workshop.waits += waited
         return waited
 
-    def _piece_done(self) -> None:
+    def _wanted(self) -> bool:
+        return self._cancelled or self._workshop.is_waited_for()
+
+    def _count_piece(self) -> None:
         before = self._share_done()
-        super()._piece_done()
+        super()._count_piece()
         self._workshop.advance(self._share_done() - before)
 
     def _run(self, work: Work) -> None:

@@ -7,12 +7,12 @@ timing never changes an answer.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,10 @@ NICENESS = 10
 """The low priority, where 0 is usual and 19 the lowest."""
 PATIENCE = 2.0
 """How many times its share of the work that is left a call waits for at most."""
+PAUSE = 0.2
+"""How long an update waits for a next call after an answer, in multiples of the time that the answer took."""
+LONGEST = 1.0
+"""The seconds after which an update no longer waits for an answer."""
 
 Work = Callable[[Callable[[], None]], Value | None]
 """Computes an update, calling its argument after each piece of the work; returns None if it is not finite."""
@@ -36,6 +40,37 @@ Job = Callable[[Draft, Callable[[], None]], Value | None]
 
 class Cancelled(Exception):
     """Raised inside an update that is no longer wanted, to end its thread."""
+
+
+class Gate:
+    """Where an update waits between two pieces, so that calls go first.
+
+    A call enters while it computes its answer. A caller that never pauses makes its next call at once, which an update
+    would slow down if it went on just then. So the update also waits for a moment after an answer.
+
+    Attributes:
+        changed: Notified after an answer, and by those who wait for an update.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self._began = self._closed_until = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+        self._closed_until = self._began + LONGEST
+
+    def __exit__(self, *error: object) -> None:
+        now = time.perf_counter()
+        with self.changed:
+            self._closed_until = now + PAUSE * (now - self._began)
+            self.changed.notify_all()
+
+    def pass_through(self, wanted: Callable[[], bool]) -> None:
+        """Wait until calls leave time for an update, or until it is wanted since a call waits for it."""
+        with self.changed:
+            while not wanted() and (closed := self._closed_until - time.perf_counter()) > 0:
+                self.changed.wait(closed)
 
 
 class Pending:
@@ -48,7 +83,7 @@ class Pending:
         pieces: The number of pieces of the work; 0 if it is not known.
         pace: The seconds from the start to the end of each piece, as they were at the last update; empty if they are
             not known.
-        answering: Held by a call while it computes its answer. The work gives way to it between two pieces.
+        gate: Where the work gives way to calls between two pieces.
     """
 
     def __init__(
@@ -58,17 +93,17 @@ class Pending:
         executor: str | None,
         pieces: int = 0,
         pace: Sequence[float] = (),
-        answering: AbstractContextManager[Any] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.countdown = countdown
         self.done = False
         self._samples, self._pieces, self._pieces_done = countdown, pieces, 0
         self._pace, self._kept_up_to = pace, countdown
-        self._answering = contextlib.nullcontext() if answering is None else answering
+        self._gate = Gate() if gate is None else gate
+        self._goal = 0.0
         self._cancelled = False
         self._value: Value | None = None
         self._error: BaseException | None = None
-        self._progress = threading.Condition()
         if executor is None:
             self._value = work(_nothing)
             self.done = True
@@ -82,7 +117,7 @@ class Pending:
 
     def result(self) -> tuple[Value | None, float]:
         """The update's result, and the seconds that this call waited for it."""
-        waited = 0.0 if self.done else self._wait(lambda: self.done)
+        waited = 0.0 if self.done else self._wait(math.inf)
         if self._error is not None:
             raise self._error
         return self._value, waited
@@ -101,26 +136,41 @@ class Pending:
             left = self._pace[-1] * (1 - self._share_done())
             most = PATIENCE * left * samples / (self.countdown + samples)
         due = 1 - self.countdown / self._samples
-        return _wait(self._progress, lambda: self.done or self._share_done() >= due, most)
+        return self._wait(due, most)
 
     def cancel(self) -> None:
         """Let the thread end at the next piece."""
-        self._cancelled = True
+        with self._gate.changed:
+            self._cancelled = True
+            self._gate.changed.notify_all()
 
     def _start(self, work: Callable[[], None]) -> None:
         threading.Thread(target=run_behind, args=(work,), name="note-tta update").start()
 
-    def _wait(self, until: Callable[[], bool]) -> float:
-        return _wait(self._progress, until)
+    def _wait(self, goal: float, most: float | None = None) -> float:
+        """Wait for a share of the work, or for `most` seconds; returns the seconds. Infinity waits for the result."""
+        started = time.perf_counter()
+        with self._gate.changed:
+            self._goal = goal
+            self._gate.changed.notify_all()
+            self._gate.changed.wait_for(lambda: self.done or self._share_done() >= goal, most)
+            self._goal = 0.0
+        return time.perf_counter() - started
+
+    def _wanted(self) -> bool:
+        """Whether to go on at once: a call waits for the work, or nobody wants it any more."""
+        return self._cancelled or self._share_done() < self._goal
 
     def _piece_done(self) -> None:
         if self._cancelled:
             raise Cancelled
-        with self._progress:
+        self._count_piece()
+        self._gate.pass_through(self._wanted)
+
+    def _count_piece(self) -> None:
+        with self._gate.changed:
             self._pieces_done += 1
-            self._progress.notify_all()
-        with self._answering:
-            pass
+            self._gate.changed.notify_all()
 
     def _share_done(self) -> float:
         """The share of the work that is done: by the time of each piece at the last update, or else by their number."""
@@ -135,9 +185,9 @@ class Pending:
             pass
         except BaseException as error:  # raised again in the thread that asks for the result
             self._error = error
-        with self._progress:
+        with self._gate.changed:
             self.done = True
-            self._progress.notify_all()
+            self._gate.changed.notify_all()
 
 
 def run_behind(work: Callable[[], None]) -> None:
@@ -154,12 +204,12 @@ class Workshop:
     """Where a method's updates are computed: on one draft, which is made at the first update.
 
     Attributes:
-        answering: Held by a call while it computes its answer, so that the update gives way.
+        gate: A call is in it while it computes its answer, so that the update gives way.
     """
 
     def __init__(self) -> None:
         self.draft: Draft | None = None
-        self.answering = threading.RLock()
+        self.gate = Gate()
         self._paces: dict[int, list[float]] = {}
 
     def start(self, method: IntervalMethod, job: Job, countdown: int, samples: int) -> Pending:
@@ -169,7 +219,7 @@ class Workshop:
         executor = method.executor if countdown else None
         pieces = self.draft.count_pieces(samples)
         work = partial(self._timed, pieces, self._paces, partial(job, self.draft))
-        return Pending(work, countdown, executor, pieces, self._paces.get(pieces, ()), self.answering)
+        return Pending(work, countdown, executor, pieces, self._paces.get(pieces, ()), self.gate)
 
     def clear(self) -> None:
         """Use a new draft from now on, since a thread may still use the old one or settings have changed."""
@@ -195,14 +245,6 @@ class Workshop:
 
     def __reduce__(self) -> tuple[type[Workshop], tuple[()]]:
         return Workshop, ()
-
-
-def _wait(progress: threading.Condition, until: Callable[[], bool], most: float | None = None) -> float:
-    """Wait for something, for `most` seconds at most; returns the seconds."""
-    started = time.perf_counter()
-    with progress:
-        progress.wait_for(until, most)
-    return time.perf_counter() - started
 
 
 def _nothing() -> None:

@@ -179,7 +179,7 @@ class IntervalMethod(Method):
     def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The logits of samples, and whether each is near enough to the source to be learned from."""
         reach: Reach | None = self.made("reach", self._make_reach)
-        with self.workshop.answering:
+        with self.workshop.gate:
             if reach is None or math.isinf(self.reach):
                 return self.predict(x), torch.ones(len(x), dtype=torch.bool, device=x.device)
             return reach.look(self.predict, x, self.reach)

@@ -14,6 +14,7 @@ from networks import images, make, network
 
 import note_tta as tta
 from note_tta.checks import equal
+from note_tta.methods import delay
 from note_tta.methods.delay import Pending
 from note_tta.methods.draft import Value
 
@@ -102,7 +103,8 @@ def test_progress_is_counted_in_the_time_that_the_pieces_took_at_the_last_update
     assert pending.result()[0] is value
 
 
-def test_an_update_does_not_go_on_while_a_call_computes_its_answer():
+def test_an_update_does_not_go_on_while_a_call_computes_its_answer(monkeypatch):
+    monkeypatch.setattr(delay, "LONGEST", 60.0)
     method = make("note", interval=8, delay=8)
     predict, learn, in_a_call, seen = method.predict, method.learn, threading.Event(), []
 
@@ -121,6 +123,27 @@ def test_an_update_does_not_go_on_while_a_call_computes_its_answer():
     assert seen == [(1, False)]
     method.state_dict()  # waits for the update, and does not keep it from going on
     assert method.schedule.pending.done
+
+
+def test_an_update_waits_for_a_next_call_unless_it_is_waited_for(monkeypatch):
+    monkeypatch.setattr(delay, "PAUSE", 1e6)
+    method = make("note", interval=8, delay=8)
+    method(images(8))
+    until(lambda: method.schedule.pending._pieces_done)
+    time.sleep(0.2)
+    assert method.schedule.pending._pieces_done == 1 and method.busy
+    method.state_dict()
+    assert not method.busy
+
+
+def test_an_interrupt_in_a_call_does_not_stop_the_update_for_good(monkeypatch):
+    monkeypatch.setattr(delay, "LONGEST", 0.01)
+    method = make("note", interval=8, delay=8)
+    learn = method.learn
+    method.learn = lambda draft, x: (method.workshop.gate.__enter__(), learn(draft, x))  # and never leaves it
+    method(images(8))
+    until(lambda: not method.busy)
+    assert not method.busy
 
 
 def until(condition):
