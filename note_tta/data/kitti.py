@@ -59,12 +59,9 @@ def open_kitti(root: Path, *, rate: float = RATE) -> Dataset:
 def object_frames(base: Path) -> list[Frame]:
     """The frames of the object set, by number; frames without a labelled box are left out."""
     folder = base / "object" / "training"
-    frames = []
-    for file in _label_files(folder / "label_2", "object"):
-        objects = [_parse(file, line, words, 0) for line, words in _lines(file)]
-        if objects:
-            frames.append(_largest(folder / "image_2" / f"{file.stem}.png", objects))
-    return frames
+    labels = _label_files(folder / "label_2", "object")
+    found = [(file, [_parse(file, line, words, 0) for line, words in _lines(file)]) for file in labels]
+    return [_largest(folder / "image_2" / f"{file.stem}.png", objects) for file, objects in found if objects]
 
 
 def tracking_frames(base: Path) -> list[Frame]:
@@ -77,9 +74,8 @@ def tracking_frames(base: Path) -> list[Frame]:
             if not words[0].isdigit():
                 raise BadData(file, f"the first field must be a frame number, found {words[0]!r}", line=line)
             by_frame.setdefault(int(words[0]), []).append(_parse(file, line, words, 2))
-        for number in sorted(by_frame):
-            picture = folder / "image_02" / file.stem / f"{number:06d}.png"
-            frames.append(_largest(picture, by_frame[number]))
+        pictures = folder / "image_02" / file.stem
+        frames += [_largest(pictures / f"{number:06d}.png", by_frame[number]) for number in sorted(by_frame)]
     return frames
 
 
