@@ -20,12 +20,10 @@ from PIL import Image
 
 from ..files import only_one, replacing
 from .base import BadData, Dataset, Domain, Floats, IntArray, MissingData, Origin, Pixels, content_digest
-from .checks import Check, count_windows
 from .pictures import read_picture_file
 from .pool import pool
 from .rain import render_rain
-from .recipe import Recipe
-from .record import Archive, DatasetRecord, Wanted
+from .record import Archive, Check, DatasetRecord, Recipe, Wanted, count_windows
 from .windows import HELD_OUT_EVERY
 
 CLASSES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc", "DontCare")
