@@ -1,4 +1,4 @@
-"""Tables of what the watch is worth, made from `results/benchmarks/watch.json`."""
+"""Tables about the watch, made from `results/benchmarks/watch.json`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROMISED = 100_000
 
 
 def figures(part: str, path: Path = PATH) -> dict[str, Any]:
-    """A part of the figures; empty where there are none."""
+    """A part of the figures; empty if there are none."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     part_found: dict[str, Any] = found.get(part, {})
     return part_found
@@ -56,7 +56,7 @@ def attack_table(path: Path = PATH) -> str:
 
 
 def _commits(rows: dict[str, Any]) -> str:
-    """Which rows were measured at which commit, where they are of several."""
+    """Which rows were measured at which commit, if there are several."""
     found: dict[str, list[str]] = {}
     for name, row in rows.items():
         found.setdefault(row["commit"][:7], []).append(name)
