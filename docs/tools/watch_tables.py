@@ -84,7 +84,7 @@ def honest_table(path: Path = PATH) -> str:
         )
         for name, row in part.items()
     )
-    return f"{words}\n\n{_table(head, rows)}"
+    return f"{words}\n\n{_table(head, rows)}{_commits(part)}"
 
 
 def published_table(path: Path = PATH) -> str:
@@ -99,7 +99,7 @@ def published_table(path: Path = PATH) -> str:
         (name, f"{row['without']:.2f} %", f"{row['with']:.2f} %", row["alarms"], row["returns"])
         for name, row in part.items()
     )
-    return f"{words}\n\n{_table(head, rows)}"
+    return f"{words}\n\n{_table(head, rows)}{_commits(part)}"
 
 
 def estimate_table(path: Path = PATH) -> str:
@@ -147,7 +147,7 @@ def collapse_table(path: Path = PATH) -> str:
         )
         for name, row in part.items()
     )
-    return _table(head, rows)
+    return f"{_table(head, rows)}{_commits(part)}"
 
 
 def cost_line(path: Path = PATH) -> str:
