@@ -90,11 +90,9 @@ def load_checkpoint(
     tensors, metadata = _read_safetensors(path)
     card = _parse_card(path, metadata)
     arguments = card["architecture"]
-    if ":" in str(arguments["name"]):
-        raise ValueError(
-            f"{path} holds weights of your own network {arguments['name']}: "
-            "make the network and load them with load_weights"
-        )
+    if ":" in (name := str(arguments["name"])):
+        advice = "make the network and load them with load_weights"
+        raise ValueError(f"{path} holds weights of your own network {name}: {advice}")
     try:
         if isinstance(arguments.get("alpha"), str):
             arguments = {**arguments, "alpha": float(arguments["alpha"])}
@@ -234,9 +232,7 @@ def _named(path: str | Path) -> Path:
 
 def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
     """Write an infinite alpha as a string, since JSON has no infinity."""
-    if math.isinf(arguments.get("alpha", 0.0)):
-        return {**arguments, "alpha": "inf"}
-    return arguments
+    return {**arguments, "alpha": "inf"} if math.isinf(arguments.get("alpha", 0.0)) else arguments
 
 
 def _parse_card(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
@@ -276,9 +272,8 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} holds no state dict but a {type(content).__name__}")
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise ValueError(
-                f"{path} holds no state dict: {name!r} is a {type(value).__name__}, not a tensor"
-            )
+            kind = type(value).__name__
+            raise ValueError(f"{path} holds no state dict: {name!r} is a {kind}, not a tensor")
     return dict(content)
 
 
@@ -320,22 +315,19 @@ def _norm_settings(path: Path, found: Mapping[str, Tensor]) -> dict[str, Any]:
 def _differences(model: nn.Module, found: Mapping[str, Tensor], iabn: Mapping[str, Any]) -> list[str]:
     """In what a model that fits a file's tensors still computes something else than the file's network."""
     told = []
-    held = iabn_settings(model)
-    if iabn and held != iabn:
+    own = iabn_settings(model)
+    if iabn and own != iabn:
         settings = "alpha={alpha:g}, correction={correction}"
-        kind = f"IABN layers of {settings.format(**held)}" if held else "BatchNorm layers"
+        kind = f"IABN layers of {settings.format(**own)}" if own else "BatchNorm layers"
         wanted = settings.format(**iabn)
-        told.append(
-            f"its layers are IABN of {wanted}, but the model has {kind}: "
-            f"convert_iabn(model, {wanted}) makes them alike"
-        )
+        advice = f"convert_iabn(model, {wanted}) makes them alike"
+        told.append(f"its layers are IABN of {wanted}, but the model has {kind}: {advice}")
     normalize = next((m for m in model.modules() if isinstance(m, Normalize)), None)
     if normalize is not None and any(".shortcut." in name for name in found):
         classes = next((len(tensor) for name, tensor in found.items() if name.endswith("fc.bias")), 10)
         mean, std = AUTHORS_INPUT.get(classes, AUTHORS_INPUT[10])
-        if not torch.allclose(
-            torch.stack([normalize.mean, normalize.std]).cpu().float(), torch.tensor([mean, std]), atol=2e-3
-        ):
+        held = torch.stack([normalize.mean, normalize.std]).cpu().float()
+        if not torch.allclose(held, torch.tensor([mean, std]), atol=2e-3):
             told.append(
                 "it has the names of the CIFAR networks of NOTE's authors, whose input is normalised by mean "
                 f"{mean} and deviation {std}, the model's by others: build_model(..., mean={mean}, std={std})"
@@ -354,19 +346,12 @@ def _check_fit(
     if head and not missing and not unexpected and all(n.startswith(f"{head}.") for n in differing):
         classes = [tensors[differing[0]].shape[0] for tensors in (found, wanted)]
         if classes[0] != classes[1]:
-            raise ValueError(
-                f"{path} has {classes[0]} classes, the model {classes[1]}; "
-                f"new_head=True (--new-head) keeps all but its last layer"
-            )
-    parts = []
-    if missing:
-        parts.append(f"{len(missing)} tensors are missing ({_few(missing)})")
-    if unexpected:
-        parts.append(f"{len(unexpected)} are not the model's ({_few(unexpected)})")
-    if differing:
-        shapes = [f"{n} {tuple(found[n].shape)} against {tuple(wanted[n].shape)}" for n in differing]
-        parts.append(f"{len(differing)} differ in shape ({_few(shapes)})")
-    raise ValueError(f"{path} does not fit the network: {'; '.join(parts)}")
+            advice = "new_head=True (--new-head) keeps all but its last layer"
+            raise ValueError(f"{path} has {classes[0]} classes, the model {classes[1]}; {advice}")
+    shapes = [f"{n} {tuple(found[n].shape)} against {tuple(wanted[n].shape)}" for n in differing]
+    problems = {"tensors are missing": missing, "are not the model's": unexpected, "differ in shape": shapes}
+    told = [f"{len(names)} {what} ({_few(names)})" for what, names in problems.items() if names]
+    raise ValueError(f"{path} does not fit the network: {'; '.join(told)}")
 
 
 def _few(names: list[str]) -> str:

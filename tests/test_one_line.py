@@ -27,8 +27,7 @@ DATASET = """
 import numpy as np
 
 from .base import image_domain
-from .recipe import Recipe
-from .record import DatasetRecord
+from .record import DatasetRecord, Recipe
 
 
 def _open(root):

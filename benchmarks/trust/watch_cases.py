@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
 RECURRING = ("contrast", "brightness")
 VISITS = 20
-"""Corruptions of CIFAR10-C that recur, and how often each comes, for one window at a time."""
+"""Corruptions of CIFAR10-C that recur for one window at a time, and how often each domain comes."""
 SHUFFLED = 2048
 """Samples in no order before a stream becomes correlated."""
 
@@ -85,9 +85,9 @@ def _sorted(domain: str, rounds: int) -> Iterator[Pool]:
         yield from zip(x[order].split(BATCH), y[order].split(BATCH), strict=True)
 
 
-def _recurring() -> Iterable[Pool]:
+def _recurring(rounds: int = ROUNDS) -> Iterable[Pool]:
     """Digits of 8x8 that go through all domains, several times."""
-    return at_size(drifting(ROUNDS * len(DOMAINS) * STRETCH, 60, STRETCH), 8)
+    return at_size(drifting(rounds * len(DOMAINS) * STRETCH, 60, STRETCH), 8)
 
 
 def _small_source() -> list[Pool]:
@@ -114,6 +114,12 @@ COLLAPSES: dict[str, Case] = {
         lambda: tta.RoTTA(small_model("bn")),
         _small_source,
         _recurring,
+        len(DOMAINS) * STRETCH // WINDOW,
+    ),
+    "RoTTA, digits of 8x8, recurring, twenty visits to each domain": Case(
+        lambda: tta.RoTTA(small_model("bn")),
+        _small_source,
+        lambda: _recurring(VISITS),
         len(DOMAINS) * STRETCH // WINDOW,
     ),
     "RoTTA at thirty times its rate, digits of 8x8, recurring": Case(

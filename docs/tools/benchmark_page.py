@@ -43,7 +43,7 @@ def _section(path: Path) -> str:
 
 
 def figure_table(figures: Iterable[Mapping[str, Any]]) -> str:
-    """Figures with their bars, one per row."""
+    """Figures with their limits, one per row."""
     head = ["| Figure | Median | Quartiles | Bar | |", "|---|---:|---:|---:|---|"]
     return "\n".join(head + [_row(figure) for figure in figures])
 
@@ -62,7 +62,7 @@ def _origin(data: Any) -> str:
 
 
 def _commits(data: Any) -> str:
-    """The commits at which figures were measured, those of the last ones last."""
+    """The commits at which figures were measured, the latest last."""
     figures = [figure for figure in data.get("figures", ()) if isinstance(figure, dict)]
     told = [figure["commit"] for figure in figures if figure.get("commit")]
     commits = dict.fromkeys(told or filter(None, [data.get("provenance", {}).get("commit")]))
@@ -80,7 +80,7 @@ def _row(figure: Mapping[str, Any]) -> str:
 
 
 def _listed(data: Any, margin: str = "") -> list[str]:
-    """Any other JSON: its numbers and short words one per row, what is nested folded away below."""
+    """Any other JSON: its numbers and short words, one per row; nested values are folded away below."""
     values = data if isinstance(data, dict) else {}
     rows = [
         f"{margin}| {_words(key)} | {_value(value)} |" for key, value in values.items() if _value(value) != ""
@@ -98,7 +98,7 @@ def _words(key: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """A number, a truth value or a few words; empty for anything else."""
+    """A number, a bool or a few words; empty for anything else."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):

@@ -1,10 +1,10 @@
-"""The Python of a Markdown page: found, run block after block, its output written into the page or compared.
+"""Find and run the Python blocks of a Markdown page, and write their output into the page or compare it.
 
 A ```` ```python ```` block is run; blocks of one page share their names, as cells of a notebook do. A
 ```` ```text ```` block titled "Output" right after it holds what it prints. `# include "file"` in a block
 stands for the text of that file.
 
-    python docs/tools/code_blocks.py docs/quickstart.md     # run the page and write its outputs anew
+    python docs/tools/code_blocks.py docs/quickstart.md     # run the page and rewrite its outputs
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def include_files(text: str) -> str:
 
 
 def run_page(path: Path) -> list[tuple[Block, str]]:
-    """Run a page's blocks in an empty folder; what each of them printed."""
+    """Run a page's blocks in an empty folder; return what each of them printed."""
     page = sys.modules["__page__"] = ModuleType("__page__")  # so that what a page defines can be pickled
     namespace: dict[str, Any] = page.__dict__
     done = []
@@ -102,7 +102,7 @@ def run_page(path: Path) -> list[tuple[Block, str]]:
 
 
 def differs(shown: str, printed: str) -> str:
-    """Why an output is not the one shown, empty where it is.
+    """Say why an output differs from the one shown; empty if it does not.
 
     Words and whole numbers must be the same: they count things. Numbers with a decimal point may differ by 15
     percent points or a third, which is what another seed does to the small models of these pages: on another
@@ -118,7 +118,7 @@ def differs(shown: str, printed: str) -> str:
 
 
 def write_outputs(path: Path) -> int:
-    """Run a page and write what its blocks print into it; the number of outputs that changed."""
+    """Run a page and write its outputs into it; return the number of outputs that changed."""
     text = path.read_text(encoding="utf-8")
     changed = 0
     for block, printed in reversed(run_page(path)):

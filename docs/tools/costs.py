@@ -1,4 +1,4 @@
-"""What the paper's experiments cost: estimates from the measured cost of a sample.
+"""What the paper's experiments cost: estimates from the measured cost per sample.
 
 `python docs/tools/costs.py` measures the cost of a sample and writes docs/tools/costs.json.
 """
@@ -31,7 +31,7 @@ INPUTS = {
     "sensor_cnn4": (6, 50),
     "sensor_cnn2": (111, 5),
 }
-"""The networks that are measured, and what they take."""
+"""The networks that are measured, and the shape of their input."""
 
 
 def reproduce_table() -> str:
@@ -67,7 +67,7 @@ def _row(experiment: Experiment, datasets: Sequence[str], option: str, costs: di
 
 
 def _seconds(cell: Job, costs: dict[str, Any]) -> float | None:
-    """One core's seconds for a cell; None where its method, dataset or network was not measured."""
+    """One core's seconds for a cell; None if its method, dataset or network was not measured."""
     if isinstance(cell, Stream):
         return 1.0
     no_views = cell.method == "cotta" and cell.model.startswith("sensor")
@@ -87,7 +87,7 @@ def _time(seconds: float) -> str:
 
 
 def measure() -> dict[str, dict[str, float]]:
-    """Seconds of processor time a sample on one thread: forward, training step, and each method's ratio."""
+    """Seconds of processor time per sample on one thread: forward, training step, and each method's ratio."""
     torch.set_num_threads(1)
     forward, train = {}, {}
     for name, shape in INPUTS.items():

@@ -22,7 +22,7 @@ METHODS = {"source": "Source", "note": "NOTE", "lame": "LAME"}
 
 
 def gains() -> str:
-    """What the filter does to Source and NOTE on correlated and on shuffled streams."""
+    """The effect of the filter on Source and NOTE on correlated and on shuffled streams."""
     rows = []
     for row in _rows():
         if (
@@ -60,7 +60,7 @@ def gains() -> str:
 
 
 def variants() -> str:
-    """The filter with one setting changed: mean error of what `adapt` makes of BatchNorm models."""
+    """The filter with one setting changed: mean error of `adapt` on BatchNorm models."""
     found = _study().get("variants")
     if not found:
         return NONE.format(step="vary")
@@ -74,7 +74,7 @@ def variants() -> str:
 
 
 def layers() -> str:
-    """What `adapt` chose between: layers and warm starts, each with the filter, on correlated streams."""
+    """The choices of `adapt`: layers and warm starts, each with the filter, on correlated streams."""
     kept = [row for row in _rows() if row["order"] == "correlated"]
     data = [
         name

@@ -1,4 +1,4 @@
-"""What MkDocs does not do by itself: pages made from result files, a nav without absent pages."""
+"""Hooks for MkDocs: pages made from result files, and a nav without missing pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fleets and the service cost and survive, from `results/benchmarks/{fleet,serve,kills}.json`."""
+"""The measured cost of fleets and of the service, from `results/benchmarks/{fleet,serve,kills}.json`."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Figures = dict[str, dict[str, Any]]
 
 
 def figures(name: str, folder: Path = FOLDER) -> Figures:
-    """The figures of a file by name; empty where there is none."""
+    """The figures of a file by name; empty if there is no file."""
     path = folder / f"{name}.json"
     content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"figures": []}
     return {figure["name"]: figure for figure in content["figures"]}
 
 
 def fleet_table(folder: Path = FOLDER) -> str:
-    """What a fleet is held to."""
+    """The limits of a fleet."""
     found = [*figures("fleet", folder).values(), *_kills("fleet", folder)]
     kept = [figure for figure in found if figure["bar"] is not None]
     return figure_table(kept) if kept else NONE.format("make bench-fleet")
 
 
 def serve_table(folder: Path = FOLDER) -> str:
-    """What the service is held to."""
+    """The limits of the service."""
     found = [*figures("serve", folder).values(), *_kills("service", folder)]
     return figure_table(found) if found else NONE.format("python -m benchmarks.serve")
 
@@ -67,7 +67,7 @@ def sizes(found: Figures) -> dict[str, dict[str, Any]]:
 
 
 def picture(folder: Path = FOLDER) -> str:
-    """The picture of the table of sizes, where there is one."""
+    """The picture of the table of sizes, if there is one."""
     return PICTURE if sizes(figures("fleet", folder)) else ""
 
 
@@ -95,7 +95,7 @@ def separate_line(folder: Path = FOLDER) -> str:
 
 
 def demo_line(folder: Path = FOLDER) -> str:
-    """How soon the demonstration's dashboard is there."""
+    """How fast the demonstration's dashboard starts."""
     found = [f for name, f in figures("serve", folder).items() if "from a fresh clone" in name]
     if not found:
         return f"{DEMO}."

@@ -48,7 +48,7 @@ def execute(notebook: NotebookNode) -> NotebookNode:
 
 
 def _plain(text: str) -> str:
-    """MkDocs' Markdown without what a notebook does not know."""
+    """Remove the parts of MkDocs' Markdown that a notebook does not support."""
     text = _DETAILS.sub(r"**\1**", _OUTPUT.sub("", text))
     text = _LINK.sub(r"](../docs/\1)", _REFERENCE.sub(r"\1", text))
     return re.sub(r"\n{3,}", "\n\n", textwrap.dedent(text)).strip()

@@ -1,4 +1,4 @@
-"""For the reference: the package's public names, which it resolves when they are used, as aliases of what they are."""
+"""For the reference: aliases for the package's public names, which are resolved only when they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of all methods and all datasets, made from what is said on their classes and in their records."""
+"""Tables of all methods and all datasets, made from their classes and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of what the watch is worth, made from `results/benchmarks/watch.json`."""
+"""Tables about the watch, made from `results/benchmarks/watch.json`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROMISED = 100_000
 
 
 def figures(part: str, path: Path = PATH) -> dict[str, Any]:
-    """A part of the figures; empty where there are none."""
+    """A part of the figures; empty if there are none."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     part_found: dict[str, Any] = found.get(part, {})
     return part_found
@@ -56,7 +56,7 @@ def attack_table(path: Path = PATH) -> str:
 
 
 def _commits(rows: dict[str, Any]) -> str:
-    """Which rows were measured at which commit, where they are of several."""
+    """Which rows were measured at which commit, if there are several."""
     found: dict[str, list[str]] = {}
     for name, row in rows.items():
         found.setdefault(row["commit"][:7], []).append(name)
@@ -84,7 +84,7 @@ def honest_table(path: Path = PATH) -> str:
         )
         for name, row in part.items()
     )
-    return f"{words}\n\n{_table(head, rows)}"
+    return f"{words}\n\n{_table(head, rows)}{_commits(part)}"
 
 
 def published_table(path: Path = PATH) -> str:
@@ -99,7 +99,7 @@ def published_table(path: Path = PATH) -> str:
         (name, f"{row['without']:.2f} %", f"{row['with']:.2f} %", row["alarms"], row["returns"])
         for name, row in part.items()
     )
-    return f"{words}\n\n{_table(head, rows)}"
+    return f"{words}\n\n{_table(head, rows)}{_commits(part)}"
 
 
 def estimate_table(path: Path = PATH) -> str:
@@ -147,7 +147,7 @@ def collapse_table(path: Path = PATH) -> str:
         )
         for name, row in part.items()
     )
-    return _table(head, rows)
+    return f"{_table(head, rows)}{_commits(part)}"
 
 
 def cost_line(path: Path = PATH) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -90,16 +90,10 @@ def prepare(
     from note_tta.data import resolve_root
     from note_tta.data.prepare import prepare as make
 
+    parts: dict[str, Any] = {"corruptions": corruption or None, "severities": severity or None}
     with progress_bars() as progress:
-        folder = make(
-            dataset,
-            resolve_root(data_root),
-            corruptions=corruption or None,
-            severities=severity or None,
-            seed=seed,
-            workers=workers,
-            progress=progress,
-        )
+        root = resolve_root(data_root)
+        folder = make(dataset, root, **parts, seed=seed, workers=workers, progress=progress)
     typer.echo(f"regenerated set: {folder}")
 
 
@@ -135,6 +129,6 @@ def preview(
     from note_tta.data import resolve_root
     from note_tta.data.preview import preview as draw
 
-    target = out if out is not None else Path(f"{dataset}.png")
+    target = out or Path(f"{dataset}.png")
     typer.echo(draw(dataset, resolve_root(data_root), target, severity=severity, stream=stream))
     typer.echo(f"picture: {target}")

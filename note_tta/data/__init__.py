@@ -17,8 +17,7 @@ from typing import Any
 from ..names import DATASET_HOMES, check_known, load
 from . import _needs as _needs
 from .base import BadData, Dataset, Domain, MissingData
-from .recipe import Recipe
-from .record import DatasetRecord
+from .record import DatasetRecord, Recipe
 from .root import resolve_root
 
 DATASETS: Mapping[str, DatasetRecord] = {key: load(f"data.{home}") for key, home in DATASET_HOMES.items()}

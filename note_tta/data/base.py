@@ -208,10 +208,7 @@ def sensor_domain(name: str, windows: Floats, labels: IntArray, *, origin: Origi
 def load_array(path: Path, *, dtype: str, tail: tuple[int, ...] | None = None) -> npt.NDArray[Any]:
     """Memory-map an `.npy` file, refusing pickles, truncation and any other type or sample shape.
 
-    Args:
-        path: the file.
-        dtype: the kind of values expected: "uint8" exactly, or "integer" for any integer type.
-        tail: the expected shape after the first axis; None accepts any.
+    The type is "uint8" exactly, or "integer" for any integer; `tail` is the shape after the first axis, None any.
     """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -219,8 +216,7 @@ def load_array(path: Path, *, dtype: str, tail: tuple[int, ...] | None = None) -
         raise
     except Exception as error:  # a damaged header is parsed as Python text and can raise nearly anything
         raise BadData(path, f"not a complete npy file ({error}); delete it and fetch it again") from error
-    kind_is_right = array.dtype == np.uint8 if dtype == "uint8" else np.issubdtype(array.dtype, np.integer)
-    if not kind_is_right:
+    if not np.issubdtype(array.dtype, np.uint8 if dtype == "uint8" else np.integer):
         raise BadData(path, f"expected {dtype} values, found {array.dtype}")
     if array.ndim == 0 or (tail is not None and array.shape[1:] != tail):
         expected = "[N" + "".join(f", {size}" for size in tail or ()) + "]"

@@ -17,8 +17,7 @@ from .base import BadData, IntArray, MissingData, Pixels, check_labels
 from .corrupted import CorruptedSet
 from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, VALIDATION_CORRUPTIONS
 from .pickles import read_pickled_dict
-from .recipe import Recipe
-from .record import Archive, DatasetRecord
+from .record import Archive, DatasetRecord, Recipe
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR100_NAMES = """

@@ -30,14 +30,13 @@ from .base import (
     image_domain,
     load_array,
 )
-from .checks import Check, attempt, count
 from .corruptions.engine import BLOCK, ENGINE_VERSION, corrupt
 from .corruptions.names import SEVERITIES, TABLES, Table, check_severity
 from .corruptions.textures import frost_textures
 from .imbalance import thin_out
 from .manifest import Manifest
 from .pool import Map, pool
-from .record import DatasetRecord, Progress, Wanted
+from .record import Check, DatasetRecord, Progress, Wanted, attempt, count
 
 CHUNK = 5 * BLOCK  # images of one job
 CleanReader = Callable[[Path, str], tuple[Pixels, IntArray]]

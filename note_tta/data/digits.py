@@ -15,9 +15,7 @@ import numpy as np
 from scipy import ndimage
 
 from .base import Dataset, Domain, Floats, IntArray, image_domain
-from .checks import Check
-from .recipe import Recipe
-from .record import DatasetRecord
+from .record import Check, DatasetRecord, Recipe
 
 SIZE = 32
 COPIES = 3

@@ -16,9 +16,7 @@ from typing import Literal
 import numpy as np
 
 from .base import BadData, Dataset, MissingData, first_folder
-from .checks import Check, count_windows
-from .recipe import Recipe
-from .record import Archive, DatasetRecord
+from .record import Archive, Check, DatasetRecord, Recipe, count_windows
 from .tables import read_columns, time_order
 from .windows import Windows, cut_windows, join, sensor_dataset
 

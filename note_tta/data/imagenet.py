@@ -19,7 +19,6 @@ from PIL import Image
 
 from ..files import only_one, replacing
 from .base import BadData, Dataset, Domain, Floats, IntArray, MissingData, Origin, Pixels, first_folder
-from .checks import Check, count
 from .corrupted import wanted_parts
 from .corruptions.engine import ENGINE_VERSION, corrupt
 from .corruptions.names import CORRUPTIONS, OWN_CORRUPTIONS, check_severity
@@ -27,8 +26,7 @@ from .corruptions.textures import frost_textures
 from .manifest import Manifest
 from .pictures import class_names, list_pictures, read_picture_file
 from .pool import pool
-from .recipe import Recipe
-from .record import Archive, DatasetRecord, Wanted
+from .record import Archive, Check, DatasetRecord, Recipe, Wanted, count
 
 SIDE = 224
 CLASSES, PUBLISHED = 1_000, {"train": 1_281_167, "test": 50_000}

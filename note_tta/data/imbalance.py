@@ -13,11 +13,7 @@ def thin_out(dataset: Dataset, imbalance: float) -> Dataset:
     """The dataset with fewer samples from class to class in its targets; the source does not change.
 
     The first samples of each class are kept: all of the first class, a share of `1 / imbalance` of the last
-    class, and in between a share that falls by the same factor from class to class.
-
-    Args:
-        dataset: Whose targets to thin out.
-        imbalance: How many times as frequent the first class is as the last; 1 changes nothing.
+    class, and in between a share that falls by the same factor from class to class. An imbalance of 1 changes nothing.
     """
     if isinstance(imbalance, bool) or not isinstance(imbalance, (int, float)):
         raise ValueError(f"imbalance must be a number, got {imbalance!r}")

@@ -20,12 +20,10 @@ from PIL import Image
 
 from ..files import only_one, replacing
 from .base import BadData, Dataset, Domain, Floats, IntArray, MissingData, Origin, Pixels, content_digest
-from .checks import Check, count_windows
 from .pictures import read_picture_file
 from .pool import pool
 from .rain import render_rain
-from .recipe import Recipe
-from .record import Archive, DatasetRecord, Wanted
+from .record import Archive, Check, DatasetRecord, Recipe, Wanted, count_windows
 from .windows import HELD_OUT_EVERY
 
 CLASSES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc", "DontCare")
@@ -59,12 +57,9 @@ def open_kitti(root: Path, *, rate: float = RATE) -> Dataset:
 def object_frames(base: Path) -> list[Frame]:
     """The frames of the object set, by number; frames without a labelled box are left out."""
     folder = base / "object" / "training"
-    frames = []
-    for file in _label_files(folder / "label_2", "object"):
-        objects = [_parse(file, line, words, 0) for line, words in _lines(file)]
-        if objects:
-            frames.append(_largest(folder / "image_2" / f"{file.stem}.png", objects))
-    return frames
+    labels = _label_files(folder / "label_2", "object")
+    found = [(file, [_parse(file, line, words, 0) for line, words in _lines(file)]) for file in labels]
+    return [_largest(folder / "image_2" / f"{file.stem}.png", objects) for file, objects in found if objects]
 
 
 def tracking_frames(base: Path) -> list[Frame]:
@@ -77,9 +72,8 @@ def tracking_frames(base: Path) -> list[Frame]:
             if not words[0].isdigit():
                 raise BadData(file, f"the first field must be a frame number, found {words[0]!r}", line=line)
             by_frame.setdefault(int(words[0]), []).append(_parse(file, line, words, 2))
-        for number in sorted(by_frame):
-            picture = folder / "image_02" / file.stem / f"{number:06d}.png"
-            frames.append(_largest(picture, by_frame[number]))
+        pictures = folder / "image_02" / file.stem
+        frames += [_largest(pictures / f"{number:06d}.png", by_frame[number]) for number in sorted(by_frame)]
     return frames
 
 

@@ -12,8 +12,7 @@ import numpy as np
 from .base import BadData, IntArray, MissingData, Pixels, check_labels
 from .corrupted import CorruptedSet
 from .corruptions.names import MNIST_CORRUPTIONS
-from .recipe import Recipe
-from .record import Archive
+from .record import Archive, Recipe
 
 PUBLISHED = {"train": 60_000, "test": 10_000}
 _FOLDERS = ("MNIST/raw", "MNIST", "mnist")

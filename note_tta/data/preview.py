@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import streams
 from ..files import replacing
 from ..names import check_known
 from . import find_dataset, kitti, open_dataset
@@ -114,58 +116,46 @@ def _rain(base: Path) -> Any:
 
 
 def _sensors(dataset: Dataset) -> Any:
-    targets = dataset.targets
-    figure, axes = _figure(len(targets), 1, 10, 1.1 * len(targets) + 0.8)
-    for axis, target in zip(axes[:, 0], targets, strict=True):
-        domain = dataset.domain(target)
-        values = domain.inputs()[:, 0].mean(dim=1)
-        _strip(axis, domain.labels, len(dataset.classes))
-        scaled = (values - values.min()) / (values.max() - values.min()).clamp(min=1e-9)
-        axis.plot(np.arange(len(values)) + 0.5, scaled.numpy(), color="black", lw=0.5)
-        axis.set_ylabel(target, fontsize=8, rotation=0, ha="right", va="center")
-    _legend(figure, dataset)
-    return figure
+    domains = [dataset.domain(target) for target in dataset.targets]
+    return _over_time(dataset, [(d.name, d.labels, d.inputs()[:, 0].mean(dim=1)) for d in domains])
 
 
 def _streams(dataset: Dataset, stream: str) -> Any:
-    from .. import streams
-
     check_known("stream", stream, ("iid", "dirichlet", "sorted", "chronological"))
     domain = dataset.domain(dataset.targets[0])
-    rows = [stream] if stream == "iid" else [stream, "iid"]
-    figure, axes = _figure(len(rows), 1, 10, 1.1 * len(rows) + 0.8)
-    for axis, name in zip(axes[:, 0], rows, strict=True):
+    rows = []
+    for name in dict.fromkeys([stream, "iid"]):
         seeded = {} if name == "chronological" else {"generator": torch.Generator().manual_seed(0)}
         order: Tensor = getattr(streams, name)(domain.labels, **seeded)
-        labels = domain.labels[order]
-        _strip(axis, labels, len(dataset.classes))
-        axis.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center")
-        axis.set_title(f"mean run length {streams.mean_run_length(labels):.1f}", fontsize=8, loc="right")
-    _legend(figure, dataset)
-    return figure
+        rows.append((name, domain.labels[order], None))
+    return _over_time(dataset, rows)
 
 
-def _strip(axis: Any, labels: Tensor, classes: int) -> None:
-    """Classes over time as a coloured strip."""
-    axis.imshow(
-        labels[None].numpy(),
-        aspect="auto",
-        cmap="tab20" if classes <= 20 else "nipy_spectral",
-        vmin=-0.5,
-        vmax=max(classes, 20) - 0.5,
-        extent=(0, len(labels), 0, 1),
-        interpolation="nearest",
-        alpha=0.85,
-    )
-    axis.set_yticks([])
-    axis.tick_params(labelsize=7)
-
-
-def _legend(figure: Any, dataset: Dataset) -> None:
+def _over_time(dataset: Dataset, rows: Sequence[tuple[str, Tensor, Tensor | None]]) -> Any:
+    """One strip per row, coloured by class; over it a row's values or, if it has none, its mean run length."""
     from matplotlib import colormaps
     from matplotlib.patches import Patch
 
-    if len(dataset.classes) <= 20:
-        colours = colormaps["tab20"]
-        patches = [Patch(color=colours((i + 0.5) / 20), label=name) for i, name in enumerate(dataset.classes)]
+    classes = len(dataset.classes)
+    figure, axes = _figure(len(rows), 1, 10, 1.1 * len(rows) + 0.8)
+    colours = {
+        "cmap": "tab20" if classes <= 20 else "nipy_spectral",
+        "vmin": -0.5,
+        "vmax": max(classes, 20) - 0.5,
+    }
+    for axis, (name, labels, values) in zip(axes[:, 0], rows, strict=True):
+        place = {"aspect": "auto", "extent": (0, len(labels), 0, 1), "interpolation": "nearest"}
+        axis.imshow(labels[None].numpy(), alpha=0.85, **place, **colours)
+        axis.set_yticks([])
+        axis.tick_params(labelsize=7)
+        axis.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center")
+        if values is None:
+            axis.set_title(f"mean run length {streams.mean_run_length(labels):.1f}", fontsize=8, loc="right")
+        else:
+            scaled = (values - values.min()) / (values.max() - values.min()).clamp(min=1e-9)
+            axis.plot(np.arange(len(values)) + 0.5, scaled.numpy(), color="black", lw=0.5)
+    if classes <= 20:
+        shades = [colormaps["tab20"]((i + 0.5) / 20) for i in range(classes)]
+        patches = [Patch(color=c, label=name) for c, name in zip(shades, dataset.classes, strict=True)]
         figure.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=7, frameon=False)
+    return figure

@@ -59,14 +59,9 @@ def render_rain(
     seed: int | tuple[int, ...] = 0,
     focal: float = FOCAL,
 ) -> Pixels:
-    """Let it rain on a photograph.
+    """Let it rain on a photograph, uint8 `[H, W, 3]`, at `rate` mm/hr.
 
-    Args:
-        image: uint8 `[H, W, 3]`.
-        rate: rainfall in mm/hr; 0 leaves the image as it is.
-        depth: metres `[H, W]`; None is a flat road in front of the camera.
-        seed: of the drops.
-        focal: focal length of the camera in pixels.
+    `depth` is in metres `[H, W]`, None a flat road in front of the camera, whose `focal` length is in pixels.
 
     >>> clear = np.full((40, 60, 3), 100, np.uint8)
     >>> rainy = render_rain(clear, rate=200)

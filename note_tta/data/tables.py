@@ -51,14 +51,8 @@ def read_columns(
 ) -> tuple[Doubles, list[list[str]]]:
     """Named columns of a CSV file (`.gz` or plain); other columns, such as an extra index, are ignored.
 
-    Args:
-        file: the CSV file, its first line naming the columns.
-        columns: the columns to read as numbers (float64 inside, so that timestamps stay exact).
-        text: columns to return as text instead.
-        blank: whether an empty or `nan` cell is allowed (it becomes NaN) or refused.
-
-    Returns:
-        The numbers `[rows, len(columns)]` as float64 and, for each row, the text cells.
+    Returns the numbers `[rows, len(columns)]` as float64, in which timestamps stay exact, and for each row the cells
+    of the `text` columns. An empty or `nan` cell becomes NaN if `blank` cells are allowed, and is refused otherwise.
     """
     rows: list[list[float]] = []
     texts: list[list[str]] = []

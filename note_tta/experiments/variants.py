@@ -59,11 +59,9 @@ ABLATION_ROWS = ("source", "iabn", "pbrs", "iabn_rs", "note", "in_pbrs")
 FILTER_ROWS = ("source", "source+filter", "lame", "note", "note+filter", "adapt")
 OPTION_ROWS = ("note", "note_delay", "note_learn_from", "note_warm_start")
 _SINCE = tuple(name for name in METHOD_HOMES if name not in (*METHOD_ROWS, "note_iid"))
-PROTOCOL_ROWS = (*BASELINES, *_SINCE, "note", "iabn_star_pbrs", "pbrs", "source+filter", "note+filter")
-RECURRING_ROWS = (
-    *("source", "lame", "rotta", "sotta", "unmix_tns", "rdumb", "petta"),
-    *("note", "iabn_star_pbrs", "pbrs", "note+filter"),
-)
+_FORMS_AND_OURS = ("note", "iabn_star_pbrs", "pbrs", "note+filter", "adapt")
+PROTOCOL_ROWS = (*BASELINES, *_SINCE, "source+filter", *_FORMS_AND_OURS)
+RECURRING_ROWS = ("source", "lame", "rotta", "sotta", "unmix_tns", "rdumb", "petta", *_FORMS_AND_OURS)
 
 AS_ABLATION = (("note", "IABN+PBRS"),)
 FORMS_OF_NOTE = (("iabn_star_pbrs", "NOTE, IABN swapped in"), ("pbrs", "NOTE, BatchNorm only"))

@@ -30,10 +30,7 @@ class Coverage(NamedTuple):
 def coverage_text(dataset: str, coverage: Coverage, *, brief: bool = False) -> str:
     """What a mean is over, in words: the seeds, and whatever else is not complete.
 
-    Args:
-        dataset: The dataset of the domains.
-        coverage: The mean's coverage.
-        brief: Leave out the names of the domains and whether they were regenerated.
+    `brief` leaves out the names of the domains and whether they were regenerated.
 
     Example:
         >>> coverage_text("cifar10", Coverage(500, ("fog", "frost"), (0, 1, 2)))

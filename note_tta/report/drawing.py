@@ -57,10 +57,8 @@ def class_colour(label: int, classes: int) -> str:
 def draw(paint: Callable[[Any], Any], size: tuple[float, float], name: str) -> str:
     """An SVG for a page whose style sheet says what `--fg`, `--dim` and `--line` are.
 
-    Args:
-        paint: Gets an empty `matplotlib.figure.Figure`.
-        size: Width and height in pixels.
-        name: Keeps the ids inside apart from those of other pictures on the page.
+    `paint` gets an empty `matplotlib.figure.Figure` of this size in pixels; `name` keeps the ids inside apart from
+    those of other pictures on the page.
     """
     import matplotlib
     from matplotlib.figure import Figure

@@ -50,10 +50,7 @@ class Report:
 def results_page(report: Report, notes: str = "", archive: Report | None = None) -> str:
     """The overview: findings, claims with verdicts, tables beside the paper's, and what goes beyond the paper.
 
-    Args:
-        report: What the page shows.
-        notes: The findings, written by hand and `filled_in`.
-        archive: The report of an earlier version's results, if any, which gets its own section.
+    The findings are `notes`, written by hand and `filled_in`. The report of an earlier version gets its own section.
     """
     lines = ["# Results"]
     lines += ["", notes.strip()] if notes.strip() else []

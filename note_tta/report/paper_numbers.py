@@ -129,12 +129,6 @@ class Number(NamedTuple):
 def paper_number(dataset: str, stream: str, variant: str, domain: str | None = None) -> Number | None:
     """Return the paper's error of a row on a dataset, or on one of its domains; None where it has none.
 
-    Args:
-        dataset: A name of `note_tta.data.DATASETS`.
-        stream: `correlated` or `iid`.
-        variant: A row, by its name in `note_tta.experiments.variants.VARIANTS`.
-        domain: A corruption or a user; None for the mean over domains.
-
     Example:
         >>> paper_number("cifar10", "correlated", "note")
         Number(mean=21.1, std=0.6)

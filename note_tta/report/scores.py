@@ -136,10 +136,8 @@ class Scores:
     def of(self, row: Cell, *, source: bool = False, over: Coverage | None = None) -> Score | None:
         """A row's score, from the most complete group of its results; None if there are none.
 
-        Args:
-            row: A cell without domain, seed and samples.
-            source: Use the source's held-out domain in place of the targets.
-            over: The samples, domains and seeds to use; the result is None if one of them is missing.
+        With `source` it is on the source's held-out domain, not on the targets. With `over` it is over these samples,
+        domains and seeds, and None if one of them is missing.
         """
         groups = self._groups(row, source)
         if over is None:

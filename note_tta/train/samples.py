@@ -102,14 +102,8 @@ def augment(
 ) -> Tensor:
     """Pad each image, crop it at a random place, and mirror half of the images at random.
 
-    The numbers are drawn on the CPU, so the same seed gives the same images on every device.
-
-    Args:
-        x: Images `[B, C, H, W]` in [0, 1].
-        generator: The only source of randomness.
-        crop_padding: Pixels added on every side before the crop; 0 does not crop.
-        crop_fill: What to pad with: `"reflect"` or `"black"`.
-        flip: Whether to mirror.
+    Images are `[B, C, H, W]` in [0, 1]; the options are those of a `Recipe`. The numbers are drawn on the CPU, so the
+    same seed gives the same images on every device.
     """
     if not crop_padding and not flip:
         return x

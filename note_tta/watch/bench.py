@@ -1,4 +1,4 @@
-"""A module that answers with whatever tensors it is lent, to put samples to the source model and to snapshots."""
+"""A module that answers with any tensors of a model: the source's, the adapted ones or a snapshot's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..methods.draft import copy_all
 from ..methods.norm import batch_norms, use_batch_statistics
 
 MOST_LAYERS = 8
-"""Misfit is looked at in so many layers, spread evenly over the model."""
+"""Misfit is measured in up to this many layers, spread evenly over the model."""
 
 
 class Bench:
-    """Answers with the source's tensors or any others; one is enough for all streams of a model.
+    """Answers with the source's tensors or any others; all streams of a model share one.
 
     Args:
         backbone: The model.
@@ -34,7 +34,7 @@ class Bench:
 
     @torch.no_grad()
     def ask(self, tensors: Tensors, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The logits of samples under these tensors, and how far each sample is from their statistics."""
+        """The logits of samples under these tensors, and the distance of each sample from their statistics."""
         with self._lock:
             copy_all(self._tensors, tensors)
             self._misfit.wanted = True
@@ -59,15 +59,15 @@ class Bench:
 
 
 class Misfit:
-    """How far each sample is from the running statistics of the layers that it passes.
+    """The distance of each sample from the running statistics of the layers it passes.
 
-    In up to eight BatchNorm layers, for every channel, the sample's mean and variance over positions stand for a
-    normal distribution, as do the running ones; their divergence (Kullback-Leibler) is averaged over channels
-    and layers. It needs no labels and no source data. Compared with the same under the source's statistics it
-    tells whether the stream is still the one that was adapted to.
+    In up to eight BatchNorm layers, the sample's mean and variance over positions define a normal distribution per
+    channel, and so do the running ones; their Kullback-Leibler divergence is averaged over channels and layers. This
+    needs no labels and no source data. Compared with the same distance under the source's statistics, it shows whether
+    the stream is still the one that the model has adapted to.
 
     Args:
-        module: A module to look at; it gets hooks.
+        module: The module to measure in; it gets hooks.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -78,7 +78,7 @@ class Misfit:
             layer.register_forward_pre_hook(self._catch)
 
     def take(self) -> Tensor | None:
-        """The divergence of each sample of the last pass; None where no layer told anything."""
+        """The divergence of each sample of the last pass; None if no layer has running statistics."""
         found, self._found, self.wanted = self._found, [], False
         found = [each for each in found if len(each) == len(found[-1])]
         return torch.stack(found).mean(dim=0) if found else None
@@ -95,7 +95,7 @@ class Misfit:
         if values.shape[2] > 1:
             squares = (
                 torch.linalg.vector_norm(values, dim=2).square() / values.shape[2]
-            )  # far quicker than var
+            )  # far faster than var
             ratio = ((squares - mean.square()).clamp(min=0) + layer.eps) / expected
             distance = distance + ratio - 1 - ratio.log()
         self._found.append(distance.mean(dim=1) / 2)

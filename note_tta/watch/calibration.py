@@ -1,4 +1,4 @@
-"""Limits of alarms from the source itself: class runs are drawn from it, and what a stream of them does is measured."""
+"""Alarm limits from the source itself, measured on streams of class runs that are drawn from it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from .watch import Watch
 
 RUNS = (1, 16, 64, 256)
-"""Mean lengths of the class runs: from a shuffled stream to one that is nearly sorted."""
+"""Mean lengths of the class runs, from a shuffled stream to a nearly sorted one."""
 CALIBRATED = ("forgetting", "collapse")
-"""The troubles whose limits are measured. Draws with replacement would themselves be copies."""
+"""The kinds of trouble whose limits are measured; not copies, because draws with replacement repeat samples."""
 LEAST = 0.01
-"""A strain under this counts as this."""
+"""A smaller strain counts as this."""
 BATCH = 64
 
 
 def class_runs(classes: Tensor, samples: int, length: int, generator: torch.Generator) -> Tensor:
-    """A correlated order over source samples: a class at random, a run of it of random length, then another one.
+    """A correlated order of source samples: a random class, a run of it of random length, then the next class.
 
     Args:
-        classes: Of each source sample.
-        samples: How many indices to draw, with replacement.
+        classes: The class of each source sample.
+        samples: The number of indices to draw, with replacement.
         length: The mean length of a run; lengths are geometric.
-        generator: The randomness.
+        generator: The source of randomness.
 
     Example:
         >>> order = class_runs(torch.tensor([0, 0, 1, 1]), 6, 3, torch.Generator().manual_seed(0))
@@ -48,13 +48,13 @@ def class_runs(classes: Tensor, samples: int, length: int, generator: torch.Gene
 
 
 def level(strains: list[float], share: float) -> float:
-    """The strain that a share of looks is beyond; never under 1, the default limit.
+    """The strain that this share of looks exceeds; never below 1, the default limit.
 
-    The logarithms of strains are taken as normal, and Student's distribution allows for there being few of them.
+    The logarithms of strains are assumed to be normal; Student's distribution corrects for their small number.
 
     Args:
-        strains: At each look of honest streams.
-        share: How many looks may be beyond it.
+        strains: The strain at each look of honest streams.
+        share: The share of looks that may exceed it.
 
     Example:
         >>> level([0.1, 0.2, 0.1, 0.2], share=0.01), level([1.0, 2.0, 1.0, 2.0], share=0.01) > 2
@@ -73,9 +73,9 @@ def calibrated(watch: Watch, source: Iterable[Any], samples: int) -> dict[str, f
     """The limit of each trouble, as a multiple of its default, found on streams of class runs of the source.
 
     Args:
-        watch: At the start of a stream; it is left alone.
+        watch: A watch at the start of a stream; it is not changed.
         source: Batches of inputs, or of inputs and labels.
-        samples: How many samples the streams have together.
+        samples: The number of samples of all streams together.
     """
     batches = [inputs_and_labels(batch) for batch in source]
     x = torch.cat([inputs for inputs, _ in batches])

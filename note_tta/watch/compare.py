@@ -1,4 +1,4 @@
-"""Samples of a stream put to the frozen source model: what the answers have in common, and whose statistics fit."""
+"""Compare the adapted model with the frozen source model on samples of a stream: answers, and fit of statistics."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .snapshots import Snapshot
 from .tally import Tally
 
 MARGIN = 0.1
-"""A source that fits better by a factor of 2 to this power is not worth going back to."""
+"""Going back is not worth it if the source fits better only by a factor of 2 to this power."""
 STAKE = 0.9
-"""How much of the evidence is risked on each sample's misfit."""
+"""The share of the evidence that is staked on each sample's misfit."""
 
 
 class Found(NamedTuple):
-    """What a comparison brought to light.
+    """The result of a comparison.
 
     Attributes:
         drifts: Whether there is enough evidence that the input is unlike the source's.
-        worse_by: By which factor the source's statistics fit better than the adapted ones; None where there is not
-            enough evidence of that.
+        worse_by: The factor by which the source's statistics fit better than the adapted ones; None without enough
+            evidence of that.
     """
 
     drifts: bool
@@ -44,15 +44,15 @@ def compare(
     reference: Reference | None,
     patience: float,
 ) -> Found:
-    """Put samples to the source model, and to the adapted one where both have statistics to be looked at.
+    """Let the source model answer samples, and the adapted model too if both have running statistics to compare.
 
     Args:
         x: The samples.
-        answers: The adapted model's answers to them, as they were given.
-        adapted: Its tensors; None while learning rests, and where it answers by statistics of the batch.
-        bench: Answers with tensors that it is lent.
+        answers: The answers that were given to them.
+        adapted: The adapted tensors; None while learning is paused, and if answers depend on the batch.
+        bench: Answers with given tensors.
         tally: Counts the pairs and adds up the evidence.
-        reference: What is known of the source.
+        reference: What is known about the source.
         patience: The expected number of comparisons between two false calls.
     """
     logits, expected = bench.ask(bench.backbone.source, x)
@@ -77,7 +77,7 @@ def compare(
 
 
 def best_fit(x: Tensor, snapshots: list[Snapshot], bench: Bench) -> tuple[Snapshot | None, float]:
-    """The snapshot whose statistics fit samples best, None where the source's do, and how far off they are."""
+    """The snapshot whose statistics fit samples best (None if the source's do), and how far off they are."""
     best, found = None, _misfit(bench, bench.backbone.source, x)
     for snapshot in snapshots:
         far = _misfit(bench, snapshot.learned["model"], x)

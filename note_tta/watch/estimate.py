@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Estimate(NamedTuple):
-    """The error in percent, estimated without labels, and an interval of 95 % for what sampling alone explains."""
+    """The error in percent, estimated without labels, with a 95 % interval for the sampling error alone."""
 
     value: float
     low: float
@@ -18,7 +18,7 @@ class Estimate(NamedTuple):
 
 
 def wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
-    """The interval of a share that was seen over so many independent draws."""
+    """The confidence interval (Wilson) of a share that was observed over `count` independent draws."""
     count = max(count, 1.0)
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))

@@ -1,4 +1,4 @@
-"""How a stream is doing, as a small value that prints as a sentence."""
+"""The health of a stream, a small value that prints as a sentence."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from .journal import Journal
 from .tally import Tally
 
 LEARNING_LOOKS = 4
-"""So many looks a stream counts as new."""
+"""A stream counts as new for this many looks."""
 SUSPECT = 0.5
-"""So near to an alarm, as a share of it, or with so many samples refused, a stream is suspect."""
+"""A stream is suspect if a signal has reached this share of its limit, or this share of its samples was refused."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """How a stream is doing.
+    """The health of a stream.
 
     Attributes:
         state: "learning", "steady", "drifting", "suspect" or "rolled back".
-        reasons: What speaks for it, in words.
-        samples: How many samples have been watched.
-        error: An estimate of the error; None without `source` and before the first look.
+        reasons: Why, in words.
+        samples: The number of samples watched.
+        error: An estimate of the error; None without `source`, and before the first look.
         signals: Every signal at the last look.
     """
 
@@ -45,19 +45,19 @@ class Health:
 def judge(
     signals: dict[str, float], *, alarm: str, trouble: str, resting: bool, drifting: bool, looks: float
 ) -> tuple[str, tuple[str, ...]]:
-    """The state of a stream and what speaks for it.
+    """The state of a stream and the reasons for it.
 
     Args:
         signals: At the last look.
         alarm: The last alarm in words.
         trouble: The trouble that is nearest to an alarm, in words.
-        resting: Whether learning rests after an alarm.
+        resting: Whether learning is paused after an alarm.
         drifting: Whether the input is unlike the source's.
-        looks: How many looks' samples there were.
+        looks: The number of samples watched, in looks.
     """
     differ = f"{100 * signals['disagreement']:.0f} % of the answers differ from the source model's"
     if resting:
-        return "rolled back", (alarm, "learning rests")
+        return "rolled back", (alarm, "learning is paused")
     doubts = []
     if signals["strain"] >= SUSPECT:
         doubts.append(trouble)
@@ -73,7 +73,7 @@ def judge(
 
 
 def tell_health(tally: Tally, journal: Journal, *, look: int, first_look: int) -> Health:
-    """How a stream is doing, by what was counted and by the last look.
+    """The health of a stream, from what was counted and from the last look.
 
     Args:
         tally: What was counted.

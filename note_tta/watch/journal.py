@@ -1,4 +1,4 @@
-"""What a watch remembers and tells: events, signals over time, and health as a sentence."""
+"""The history of a watch: events, and signals over time."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from torch import Tensor
 LOG = logging.getLogger("note_tta.watch")
 
 EVENTS = 200
-"""So many of the latest events are kept."""
+"""The number of latest events that are kept."""
 LOOKS = 256
-"""So many looks are kept; where there are more, every second one of the older half goes."""
+"""The number of looks that are kept; beyond it, every second one of the older half is dropped."""
 UNKNOWN = -1.0
-"""Stands in the history for a signal that a look did not have; signals are never negative."""
+"""Marks a signal that a look did not have; signals are never negative."""
 
 
 class Event(NamedTuple):
     """Something that happened.
 
     Attributes:
-        samples: After how many samples.
-        time: When, in UTC.
+        samples: The number of samples watched before it.
+        time: The time in UTC.
         kind: "alarm", "rollback", "resume", "return", "drift" or "drift over".
-        cause: Why, in words.
-        numbers: The signals then.
+        cause: The cause, in words.
+        numbers: The signals at that time.
     """
 
     samples: int
@@ -42,7 +42,7 @@ class Event(NamedTuple):
 
 
 class Journal:
-    """The events and the signals over time of one stream, as a part of a watch."""
+    """The events and the signals over time of one stream, a part of a watch."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -57,7 +57,7 @@ class Journal:
         numbers: dict[str, float],
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        """Write down an event, log it, and give it to the callback."""
+        """Record an event, log it, and pass it to the callback."""
         event = Event(samples, _now(), kind, cause, dict(numbers))
         self.events = [*self.events[1 - EVENTS :], event]
         LOG.log(logging.WARNING if kind in ("alarm", "rollback") else logging.INFO, "%s", event)
@@ -68,7 +68,7 @@ class Journal:
                 LOG.exception("on_event failed")
 
     def note(self, values: dict[str, float]) -> None:
-        """Write down a look, in one row of numbers."""
+        """Record a look as one row of numbers."""
         new = [name for name in values if name not in self.names]
         if new:
             self.names = self.names + new
@@ -108,13 +108,13 @@ class Journal:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over events and looks."""
+        """Take over a state."""
         events = [Event(*event) for event in state["events"]]
         names, looks = state["names"], state["looks"]
         if not all(isinstance(e.kind, str) and isinstance(e.numbers, dict) for e in events):
-            raise ValueError("its events are no events")
+            raise ValueError("its events have other fields than an Event")
         if not isinstance(looks, Tensor) or looks.ndim != 2 or looks.shape[1] != len(names):
-            raise ValueError("its looks have other columns than names")
+            raise ValueError("its looks have another number of columns than names")
         self.events, self.names, self.looks = events, [str(name) for name in names], looks.double()
 
 

@@ -1,4 +1,4 @@
-"""One look at a stream: every signal, and how near each kind of trouble is to an alarm."""
+"""One look at a stream: all signals, and how near each kind of trouble is to an alarm."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from .signals import copies, dead_share, effective_classes
 from .tally import Tally
 
 CALM = 0.25
-"""A state this near to an alarm, as a share of it, is good enough to go back to."""
+"""A state is good enough to go back to if no signal has reached more than this share of its limit."""
 PARTS = 4
-"""While all is calm, each look asks one in so many of the kept source samples, all of them in turn."""
+"""While nothing is suspect, each look uses one in this many of the kept source samples, in turn."""
 ENOUGH_CLASSES = 10
-"""A stream of so many effective classes, or of all the model has, counts as broad."""
+"""A stream with this many effective classes, or with all classes of the model, counts as broad."""
 WITHOUT_STATISTICS = 1 / 3
-"""How much of the tolerance a model without running statistics has. Statistics follow the input, which costs source
-samples some probability for good reasons; without them nothing moves but what was learned."""
+"""The share of the tolerance that a model without running statistics gets. Running statistics follow the input, which
+normally costs source samples some probability; without them, only learning changes the model."""
 NARROW = 1.5
-"""A memory of fewer effective classes than this is too narrow to learn from for long."""
+"""A memory with fewer effective classes than this is too narrow to learn from for long."""
 COPIED = 0.5
-"""So large a share of copies in the memory is too large to learn from for long; twice the share, for half as long."""
+"""A memory with a larger share of copies must not be learned from for long; with twice the share, half as long."""
 DEAD = 0.1
-"""So large a share of the input that no longer varies is too large to learn from for long."""
+"""If a larger share of the input no longer varies, it must not be learned from for long."""
 LONG = 2
-"""A memory that is too narrow, or holds copies or dead input, for as many samples as so many looks have is an alarm."""
+"""A memory that is too narrow, or holds copies or dead input, raises an alarm after this many looks of samples."""
 ENOUGH_PAIRS = 64
-"""Comparisons with the source model until collapse can be told."""
+"""Comparisons with the source model before collapse can be detected."""
 
 
 class Trouble(NamedTuple):
     """A kind of trouble.
 
     Attributes:
-        strain: How near it is to an alarm, 1 being one.
+        strain: How near it is to an alarm; an alarm is at 1.
         name: "forgetting", "collapse", "unsteady", "copies", "dead" or "narrow".
-        words: What to say.
+        words: Its description.
     """
 
     strain: float
@@ -57,18 +57,18 @@ def look_at(
     look: int,
     patience: float,
 ) -> tuple[dict[str, float], list[Trouble]]:
-    """Every signal by name, and every trouble that could be looked for.
+    """All signals by name, and all kinds of trouble that could be checked.
 
-    What is learned from is as varied as the memory and the answers over a long time are: the geometric mean
-    of both. The labels in the memory are predicted, so they alone look varied where a model is merely often
-    wrong; the answers alone look narrow on a stream that is sorted by class.
+    The variety of what is learned from is the geometric mean of the effective classes in the memory and among the
+    answers over a long time. The labels in the memory are predicted, so they alone look varied if a model is
+    often wrong; the answers alone look narrow on a stream sorted by class.
 
     Args:
         method: The innermost method.
-        tally: What was counted; how long troubles last is counted here.
-        reference: What is known of the source.
-        bench: Answers with tensors that it is lent.
-        tolerance: How much of their probability source samples may lose.
+        tally: What was counted; this function updates how long each trouble has lasted.
+        reference: What is known about the source.
+        bench: Answers with given tensors.
+        tolerance: How much probability source samples may lose.
         look: Samples between two looks.
         patience: The expected number of comparisons with the source model between two false calls.
     """
@@ -93,9 +93,9 @@ def look_at(
     ours, theirs = effective_classes(tally.ours), effective_classes(tally.theirs)
     signals["classes_of_source"] = theirs
     if tally.pairs >= ENOUGH_PAIRS:
-        words = f"the answers amount to {ours:.1f} classes where the source model's amount to {theirs:.1f}"
+        words = f"the answers have {ours:.1f} effective classes, the source model's have {theirs:.1f}"
         troubles.append(Trouble(theirs / max(ours, 1e-9) - 1, "collapse", words))
-    words = "neighbouring samples get the same answer less often than by the source model"
+    words = "neighbouring samples get the same answer less often than from the source model"
     troubles.append(Trouble(tally.unsteadiness(patience), "unsteady", words))
     levels = {} if reference is None else reference.levels
     return signals, [each._replace(strain=each.strain / levels.get(each.name, 1.0)) for each in troubles]
@@ -109,7 +109,7 @@ def _forgetting(
     tolerance: float,
     signals: dict[str, float],
 ) -> Trouble:
-    """Source samples that lose the probability that the source model gave to its answers."""
+    """Source samples lose the probability that the source model gave to its answers."""
     allowed = tolerance * min(1.0, max(signals["classes"] / broad(tally.classes), 1 / ENOUGH_CLASSES))
     if not any(name.endswith("running_mean") for name in method.backbone.source):
         allowed *= WITHOUT_STATISTICS
@@ -130,7 +130,7 @@ def _forgetting(
 def _poor_memory(
     memory: Any, tally: Tally, reference: Reference | None, look: int, signals: dict[str, float]
 ) -> list[Trouble]:
-    """A memory that nothing good is learned from, if that lasts."""
+    """A memory that is bad to learn from, if that lasts."""
     looks, samples = signals["watched"] / look, memory.inputs()
     signals["copies"] = copies(samples)
     heavier = looks * signals["copies"] / COPIED
@@ -140,7 +140,7 @@ def _poor_memory(
     if reference is None:
         least = min(NARROW, 0.6 * tally.classes)
         narrow = tally.last_for("narrow", looks if signals["classes"] < least else 0)
-        words = f"the memory has held {signals['classes']:.1f} classes for long"
+        words = f"the memory has held only {signals['classes']:.1f} classes for a long time"
         troubles.append(Trouble(narrow / LONG, "narrow", words))
     elif reference.spread.shape == samples.shape[1:]:
         signals["dead"] = round(dead_share(samples, reference.spread), 4)
@@ -151,5 +151,5 @@ def _poor_memory(
 
 
 def broad(classes: int) -> int:
-    """How many effective classes a broad stream has."""
+    """The number of effective classes of a broad stream."""
     return min(classes, ENOUGH_CLASSES)

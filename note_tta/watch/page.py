@@ -1,4 +1,4 @@
-"""A watched stream as one page: no network, no other file."""
+"""A watched stream as one self-contained page."""
 
 from __future__ import annotations
 
@@ -19,28 +19,33 @@ if TYPE_CHECKING:
     from .watch import Watch
 
 CHARTS = (
-    ("Nearness to an alarm", "An alarm is at 1; a state under 0.25 is kept to go back to.", 1.0, ("strain",)),
+    (
+        "Nearness to an alarm",
+        "An alarm is at 1; a state below 0.25 is kept for a rollback.",
+        1.0,
+        ("strain",),
+    ),
     (
         "What source samples have lost",
-        "The mean probability that the kept source samples have lost, and how much is allowed.",
+        "The mean probability that the kept source samples have lost, and the limit.",
         0.02,
         ("forgetting", "allowed"),
     ),
     (
         "Estimate of the error",
-        "In percent, without labels, with the interval that sampling alone explains.",
+        "In percent, without labels; the interval is for the sampling error alone.",
         5.0,
         ("error", "error_low", "error_high"),
     ),
     (
         "Answers that differ from the source model's",
-        "As a share; and samples that were too far off to be learned from.",
+        "The share of these answers, and of samples too far off to learn from.",
         0.1,
         ("disagreement", "unlearned"),
     ),
     ("Entropy of the answers", "The mean over the latest samples, in nats.", 0.1, ("entropy",)),
 )
-"""Title, text, the least upper end of the scale, and the signals drawn."""
+"""Title, text, the smallest upper end of the scale, and the signals drawn."""
 
 
 def page(watch: Watch) -> str:
@@ -59,13 +64,13 @@ def page(watch: Watch) -> str:
 
 
 def write_page(watch: Watch, path: Path) -> Path:
-    """Write the page; returns where it is."""
+    """Write the page; returns its path."""
     write_atomically(path, page(watch).encode())
     return path
 
 
 def _data(watch: Watch) -> dict[str, Any]:
-    """What the page shows."""
+    """The content of the page."""
     journal, health = watch.journal, watch.health
     counts = {**watch.counters, **watch.tally.counts}
     charts = [
@@ -109,7 +114,7 @@ def _data(watch: Watch) -> dict[str, Any]:
 
 
 def _memory(memory: Any) -> dict[str, Any]:
-    """The samples that wait to be learned from, as pictures where they are images."""
+    """The samples in memory, as pictures if they are images."""
     if memory is None:
         return {"text": "This method has no memory.", "pictures": []}
     labels, text = (
@@ -127,7 +132,7 @@ def _memory(memory: Any) -> dict[str, Any]:
 
 
 def picture(sample: Tensor) -> str:
-    """An image `[1 or 3, H, W]` as the address of a PNG; values beyond [0, 1] are stretched to fit.
+    """An image `[1 or 3, H, W]` as a data URL of a PNG; values beyond [0, 1] are rescaled to fit.
 
     Example:
         >>> picture(torch.zeros(1, 2, 2))[:30]

@@ -82,7 +82,7 @@ class Reference:
     def of_state(cls, state: Any) -> Reference:
         """Build a reference from a state; raise `ValueError` if the state is inconsistent."""
         if not isinstance(state, dict) or state.keys() != {each.name for each in fields(cls)}:
-            raise ValueError("it says other things of the source than this version knows")
+            raise ValueError("what it knows about the source has other fields than this version's")
         found = cls(**state)
         tensors = (found.canaries, found.answers, found.chances, found.entropies, found.spread)
         if not all(isinstance(tensor, Tensor) and len(tensor) for tensor in tensors):
@@ -92,9 +92,11 @@ class Reference:
         if found.spread.shape != found.canaries.shape[1:] or not all(
             isinstance(level, float) and level >= 1 for level in found.levels.values()
         ):
-            raise ValueError("it has source samples of different shapes, or limits under the defaults")
+            raise ValueError(
+                "its source samples and their spread differ in shape, or a limit is below its default"
+            )
         if not 0 <= int(found.answers.min()) <= int(found.answers.max()) < len(found.entropies) - 1:
-            raise ValueError("it has answers beyond its classes")
+            raise ValueError("its answers are beyond its classes")
         return found
 
     def is_same(self, other: Reference) -> bool:
@@ -192,7 +194,7 @@ def lost(reference: Reference, bench: Bench, tensors: Tensors, rows: slice = sli
 
 
 class Spread:
-    """The standard deviation of each value of a sample, batch by batch."""
+    """The standard deviation of each value of a sample, accumulated batch by batch."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -205,7 +207,7 @@ class Spread:
         self.sum, self.squares = self.sum + x.sum(dim=0), self.squares + x.square().sum(dim=0)
 
     def take(self) -> Tensor:
-        """The deviations, of the shape of a sample."""
+        """The deviations, in the shape of a sample."""
         mean = self.sum / self.samples
         return (self.squares / self.samples - mean.square()).clamp(min=0).sqrt().float()
 
@@ -256,7 +258,7 @@ def inputs_and_labels(batch: Any) -> tuple[Tensor, Tensor | None]:
             return batch[0], None
         if len(batch) == 2:
             return batch[0], torch.as_tensor(batch[1]).cpu()
-    raise TypeError(f"source must give batches x or (x, y), it gave a {type(batch).__name__}")
+    raise TypeError(f"source must yield batches x or (x, y), got {type(batch).__name__}")
 
 
 def _read(path: Path, backbone: Backbone) -> Reference:
@@ -265,10 +267,10 @@ def _read(path: Path, backbone: Backbone) -> Reference:
     try:
         reference = Reference.of_state(load_plain(path))
     except Exception as error:  # a damaged or crafted file can raise anything
-        raise ValueError(f"{path} cannot be read as what is known of a source: {error}") from None
+        raise ValueError(f"{path} is not a file that watch.reference.save wrote: {error}") from None
     if reference.fingerprint != backbone.fingerprint:
         raise ValueError(
-            f"{path} belongs to another model: its weights have the fingerprint {reference.fingerprint!s:.40}, "
-            f"this model's have {backbone.fingerprint}"
+            f"{path} belongs to another model: its fingerprint is {reference.fingerprint!s:.40}, this model's is "
+            f"{backbone.fingerprint}. Give the source samples instead"
         )
     return reference

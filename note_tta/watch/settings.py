@@ -1,4 +1,4 @@
-"""The settings of a watch, looked at where they come in: from a caller or from a state."""
+"""Checks of a watch's settings, from a caller or from a state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHECKED = ("expected_run", "tolerance", "look", "sample", "snapshots")
 
 
 def check(expected_run: int, tolerance: float, look: int, sample: int, snapshots: int) -> None:
-    """Refuse settings that make no sense."""
+    """Refuse invalid settings."""
     check_count("sample", sample, 1)
     check_count("look", look, 1)
     check_count("expected_run", expected_run, 2 * look)
@@ -22,11 +22,11 @@ def check(expected_run: int, tolerance: float, look: int, sample: int, snapshots
 
 
 def check_state(state: Any, own: dict[str, Any]) -> None:
-    """Refuse a state with settings that make no sense.
+    """Refuse a state with invalid settings.
 
     Args:
         state: A watch's state.
-        own: The settings that stay where the state has none.
+        own: The present settings, for those that the state does not have.
     """
     settings = state.get("settings") if isinstance(state, dict) else None
     if isinstance(settings, dict):

@@ -41,7 +41,7 @@ class Snapshots:
         self.held[min(zeros // 2, slots - 1)] = Snapshot(samples, learned)
 
     def newest_first(self) -> list[Snapshot]:
-        """All of them."""
+        """All snapshots, newest first."""
         return sorted(self.held.values(), key=lambda snapshot: -snapshot.samples)
 
     def drop_from(self, samples: int) -> None:
@@ -58,7 +58,7 @@ class Snapshots:
             int(slot): Snapshot(int(samples), learned) for slot, (samples, learned) in state["held"].items()
         }
         if any(set(each.learned) != {"model", "parts"} for each in held.values()):
-            raise ValueError("it holds snapshots of another kind")
+            raise ValueError("its snapshots have other entries than model and parts")
         self.offered, self.held = int(state["offered"]), held
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Snapshots:

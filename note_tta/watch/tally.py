@@ -21,13 +21,13 @@ STAKE = 0.7
 LONGER = 4
 """The length of the long window over the answers, in short windows."""
 DRIFTED = 0.1
-"""How far the mean rank of entropies is from a half while the input counts as drifting; and, where no source is
-known, how many standard deviations a layer's statistics have moved."""
+"""The input counts as drifting while the mean rank of entropies is this far from a half. Without a source, it does if
+the statistics of a layer have moved by more than this many standard deviations."""
 DOUBT = 64
-"""So much evidence of misfit or of unsteady answers is a reason to look closely; where both models are
-alike there are 11 and 9."""
+"""The evidence of misfit or of unsteady answers that is a reason for close checks. If both models are alike, the
+evidence stays at 11 and 9."""
 MOST_WAITING = 2**14
-"""So many values of logits wait to be counted; of ten classes, the logits of a look."""
+"""Logits are counted when this many values wait. With ten classes, those of a whole look are fewer."""
 SHOWN_CLASSES = 32
 """Up to this many classes, the history has the share of each class."""
 
@@ -55,11 +55,11 @@ class Tally:
         trouble: What was nearest to an alarm at the last look, in words.
         rest: The minimum number of looks of the last rest.
         answers: The weight of each class among the latest answers.
-        long: The same over four times as many.
+        long: The same over a window that is four times as long.
         waiting: The logits of answers that are not counted in any window yet.
-        ours: The same among answers that were compared with the source model's.
+        ours: The weight of each class among the answers that were compared with the source model's.
         theirs: The same among the source model's.
-        unsteady: Evidence that the answers repeat themselves less than the source model's do.
+        unsteady: Evidence that the answers repeat themselves less often than the source model's.
         before_ours: The latest answer that was compared with the source model's.
         before_theirs: The source model's to the same sample.
     """
@@ -88,7 +88,7 @@ class Tally:
         self.counters = {"unlearned_samples": 0, "updates": 0, "rejected_updates": 0}
 
     def wait(self, logits: Tensor | list[list[float]]) -> None:
-        """Take in logits `[B, K]`, of which it becomes the owner; they are counted together later, which is quicker."""
+        """Take over logits `[B, K]`. They are counted together later, which is faster."""
         rows = len(logits)
         if rows:
             self.waiting.append(logits)
@@ -96,11 +96,11 @@ class Tally:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many answers wait that they should be counted now."""
+        """Whether enough answers wait to be counted now."""
         return sum(len(part) * len(part[0]) for part in self.waiting) >= MOST_WAITING
 
     def _take_waiting(self) -> Tensor:
-        """The logits that wait, in at least single precision."""
+        """The waiting logits, in single precision."""
         parts = [
             torch.tensor(part) if isinstance(part, list) else part.float().cpu() for part in self.waiting
         ]
@@ -110,7 +110,7 @@ class Tally:
         """Count the answers that wait.
 
         Args:
-            limit: An entropy beyond which an answer counts as wrong.
+            limit: The entropy above which an answer counts as wrong.
             window: The half-life of the windows over the answers, in samples.
         """
         logits, self.waiting = self._take_waiting(), []
@@ -130,7 +130,7 @@ class Tally:
         self.last = int(answers[-1])
 
     def pair(self, ours: int, theirs: int) -> None:
-        """Take in an answer and the source model's to the same sample; the evidence is for their order too."""
+        """Take in an answer and the source model's answer to the same sample; call it in the order of the stream."""
         if self.pairs:
             steady = persistence(theirs, self.before_theirs, self.theirs)
             gap = steady - persistence(ours, self.before_ours, self.ours)
@@ -146,16 +146,16 @@ class Tally:
 
     @property
     def doubted(self) -> bool:
-        """Whether what was compared with the source model is a reason to look closely."""
+        """Whether the comparisons with the source model are a reason for close checks."""
         return max(self.misfit.sum, self.unsteady.sum) >= DOUBT
 
     def unsteadiness(self, patience: float) -> float:
-        """How near the answers are to being called unsteady: 0 without evidence for or against it, 1 when they are.
+        """How near the answers are to being called unsteady: 0 without evidence, 1 if they are.
 
         Args:
             patience: The expected number of comparisons between two false calls.
         """
-        even = (1 - STAKE * UNSTEADY) / (STAKE * UNSTEADY)  # where the recursion stays if no answers differ
+        even = (1 - STAKE * UNSTEADY) / (STAKE * UNSTEADY)  # the recursion stays here if no answers differ
         return max(
             0.0, math.log(max(self.unsteady.sum, even) / even) / math.log(max(patience, 2 * even) / even)
         )
@@ -170,27 +170,27 @@ class Tally:
         """Whether the input still drifts.
 
         Args:
-            moved: Where no source is known, how far the statistics have moved: they decide. None: a bet has begun the
-                drift, and it ends when ranks are even again.
+            moved: How far the statistics have moved; this decides if no source is known. None if one is known: then a
+                bet starts the drift, and it ends when the ranks are even again.
         """
         if moved is not None:
             return moved > DRIFTED
         return self.drifting and abs(self.rank - 0.5) >= DRIFTED
 
     def shares(self) -> dict[str, float]:
-        """The share of each class among the latest answers, unless there are too many classes to show."""
+        """The share of each class among the latest answers; empty if there are too many classes to show."""
         if self.classes > SHOWN_CLASSES:
             return {}
         shares = self.answers / self.answers.sum().clamp(min=1e-9)
         return {f"class:{label}": round(share, 4) for label, share in enumerate(shares.tolist())}
 
     def last_for(self, trouble: str, looks: float) -> float:
-        """Let a trouble last for so many looks more, or end where that is 0; returns for how many it has lasted."""
+        """Add looks to how long a trouble has lasted (0 ends it); returns how many looks it has lasted."""
         self.lasting[trouble] = self.lasting[trouble] + looks if looks else 0.0
         return self.lasting[trouble]
 
     def refused(self, counters: dict[str, int]) -> dict[str, float]:
-        """Samples since the last look, and the shares of those not learned from and of updates that were undone."""
+        """The samples since the last look, the share of them not learned from, and the share of updates undone."""
         now = {name: counters[name] for name in self.counters}
         new = {name: now[name] - before for name, before in self.counters.items()}
         self.counters = now
@@ -220,7 +220,7 @@ class Tally:
         self.wager.clear()
 
     def signals(self) -> dict[str, float]:
-        """What the windows say."""
+        """The signals of the windows."""
         weight = max(self.weight, 1e-9)
         return {
             "entropy": round(self.entropy / weight, 4),
@@ -231,7 +231,7 @@ class Tally:
     def error(self) -> Estimate:
         """The share of answers that are less certain than the source's threshold, as an estimate of the error.
 
-        On a correlated stream the samples of a run are not independent: the interval counts runs.
+        On a correlated stream the samples of a run are not independent, so the interval counts runs.
         """
         share = self.beyond / max(self.weight, 1e-9)
         return Estimate(*(round(100 * end, 2) for end in (share, *wilson(share, self.changes))))
@@ -241,7 +241,7 @@ class Tally:
         return self.misfit, self.surprise, self.unsteady
 
     def state_dict(self) -> dict[str, Any]:
-        """Every count."""
+        """All counts."""
         plain = {name: value for name, value in vars(self).items() if not isinstance(value, Detector | Wager)}
         return {
             **{name: value.clone() if isinstance(value, Tensor) else value for name, value in plain.items()},
@@ -250,10 +250,10 @@ class Tally:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over counts."""
+        """Take over the counts of a state."""
         own = self.state_dict()
         if state.keys() != own.keys():
-            raise ValueError("it counts other things")
+            raise ValueError("its tally has other entries than this version's")
         for name, value in state.items():
             kinds = (int, type(None)) if name in ("resting_since", "woken", "target") else (type(own[name]),)
             if not isinstance(value, kinds):
@@ -263,12 +263,12 @@ class Tally:
             elif name != "evidence":
                 setattr(self, name, dict(value) if isinstance(value, dict) else value)
         if {len(w) for w in (self.answers, self.long, self.ours, self.theirs)} != {self.classes}:
-            raise ValueError("its windows are of different numbers of classes")
+            raise ValueError("its windows have different numbers of classes")
         waiting = state["waiting"]
         if waiting.ndim != 2 or (len(waiting) and self.classes not in (0, waiting.shape[1])):
-            raise ValueError("its waiting answers are of another number of classes")
+            raise ValueError("its waiting answers have another number of classes")
         if not -1 <= self.last < max(self.classes, 1):
-            raise ValueError(f"its last answer is {self.last}")
+            raise ValueError(f"its last answer is {self.last}, beyond its {self.classes} classes")
         *sums, self.wager.bet, self.wager.squares = map(float, state["evidence"])
         for detector, evidence in zip(self._detectors, sums, strict=True):
             detector.sum = evidence
@@ -283,7 +283,7 @@ class Tally:
 
 @lru_cache(maxsize=16)
 def _weights(n: int, window: int) -> tuple[Tensor, Tensor, float, float]:
-    """What each of the latest samples weighs in the short window and the long one, their sum, what older ones keep."""
+    """The latest samples' weights in the short and the long window, the sum of the first, and what older ones keep."""
     age = torch.arange(n - 1, -1, -1, dtype=torch.float64)
     weights = 0.5 ** (age / window)
     return weights, 0.5 ** (age / (LONGER * window)), float(weights.sum()), 0.5 ** (n / window)

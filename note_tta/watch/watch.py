@@ -121,7 +121,7 @@ class Watch(Wrapper):
 
     @property
     def events(self) -> list[Event]:
-        """What happened, the latest last."""
+        """The events, latest last."""
         return list(self.journal.events)
 
     @property
@@ -156,7 +156,7 @@ class Watch(Wrapper):
         super().pause()
 
     def resume(self) -> None:
-        """Watch again, and learn again unless learning rests after an alarm."""
+        """Watch again, and learn again unless learning is paused after an alarm."""
         self.tally.paused = False
         if self.tally.resting_since is None:
             super().resume()
@@ -177,10 +177,10 @@ class Watch(Wrapper):
             self.tally.start_over()
             self.tally.counts["rollbacks"] += 1
             name = "a given snapshot" if snapshot is not None else name_of(target)
-            self._tell("rollback", f"back to {name}, as was asked for", {})
+            self._tell("rollback", f"back to {name}, as requested", {})
 
     def calibrate(self, source: Iterable[Any], samples: int = 8192) -> dict[str, float]:
-        """Measure the limits of alarms on streams of the source itself, so that `expected_run` holds on them.
+        """Measure the alarm limits on streams of source samples, so that `expected_run` holds on them.
 
         Streams with class runs of mean length 1, 16, 64 and 256 are drawn from the source and given to a copy of this
         watch. A limit that too many looks exceed is raised. No limit is lowered, because adapting to another domain is
@@ -356,7 +356,9 @@ class Watch(Wrapper):
         tally.start_over()
         tally.counts["rollbacks"] += 1
         super().pause()
-        self._tell("rollback", f"back to {name_of(target)}; learning rests", {"rest": tally.rest * self.look})
+        self._tell(
+            "rollback", f"back to {name_of(target)}; learning is paused", {"rest": tally.rest * self.look}
+        )
 
     def _wake(self) -> None:
         """Let learning begin again after a rest if the answers are varied, or in any case after a long rest."""
@@ -369,7 +371,7 @@ class Watch(Wrapper):
             tally.unsteady.clear()
             tally.counts["resting_samples"] += rested
             super().resume()
-            self._tell("resume", "the signals are quiet" if quiet else "trying again after a long rest", {})
+            self._tell("resume", "the signals are quiet" if quiet else "trying again after a long pause", {})
 
     def _follow_drift(self, layers: dict[str, float]) -> None:
         """Check whether a drift has begun or ended, without a bet."""

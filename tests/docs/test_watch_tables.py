@@ -26,11 +26,30 @@ FIGURES = {
         },
     },
     "honest": {
-        "drifting": {"samples": 60000, "alarms": 1, "returns": 2, "resting_samples": 2048, "error": 3.21}
+        "drifting": {
+            "samples": 60000,
+            "alarms": 1,
+            "returns": 2,
+            "resting_samples": 2048,
+            "error": 3.21,
+            "commit": "abcdef0123",
+        }
     },
     "published": {
-        "NOTE, fog": {"without": 12.0, "with": 12.25, "alarms": 1, "returns": 0},
-        "adapt, fog": {"without": 3.0, "with": 3.0, "alarms": 0, "returns": 0},
+        "NOTE, fog": {
+            "without": 12.0,
+            "with": 12.25,
+            "alarms": 1,
+            "returns": 0,
+            "commit": "abcdef0123",
+        },
+        "adapt, fog": {
+            "without": 3.0,
+            "with": 3.0,
+            "alarms": 0,
+            "returns": 0,
+            "commit": "0123456789",
+        },
     },
     "estimates": {
         "NOTE, test": {"truth": 2.0, "estimate": 3.0, "low": 1.0, "high": 5.0, "aetta": 8.0, "constant": 1.0},
@@ -49,6 +68,7 @@ FIGURES = {
             "errors_of_source": [8.0, 10.0, 9.0],
             "first_alarm": 512,
             "doubled_at": 1024,
+            "commit": "abcdef0123",
         }
     },
     "cost": {"ResNet-20": {"percent": 2.4}, "digits": {"percent": 1.4}},
@@ -68,13 +88,15 @@ def test_figures_are_in_the_tables(tool, tmp_path):
     assert "In all 60,000 samples there were 1 alarms; at most 0.6 were promised." in honest
     published = tables.published_table(path)
     assert "| NOTE, fog | 12.00 % | 12.25 % | 1 | 0 |" in published and "at most +0.25 points" in published
+    assert "`abcdef0`: NOTE, fog; `0123456`: adapt, fog." in published
     estimates = tables.estimate_table(path)
     assert (
         "over 2 runs: 2.0 points; of AETTA: 5.0; of a constant guess, the source's own error: 4.0"
         in estimates
     )
     assert "contains the truth in 1 of them." in estimates
-    assert "| TENT | 10, 60, 50 % | 9 % | 1,024 | 512 |" in tables.collapse_table(path)
+    collapses = tables.collapse_table(path)
+    assert "| TENT | 10, 60, 50 % | 9 % | 1,024 | 512 |" in collapses and "several commits" not in collapses
     cost = tables.cost_line(path)
     assert "ResNet-20: +2.4 %" in cost and "The mean is +1.9 %." in cost
 

@@ -224,7 +224,7 @@ def test_a_watched_streams_health_and_events_are_told(watched, x):
     same_picture = x[:1].expand(64, 1, 8, 8)
     for _ in range(6):
         answer = watched.answer([Request("a", same_picture)])[0]
-    assert answer["health"]["state"] == "rolled back" and "learning rests" in answer["health"]["why"]
+    assert answer["health"]["state"] == "rolled back" and "learning is paused" in answer["health"]["why"]
     assert {"alarm", "rollback"} <= {event["kind"] for event in watched.events("a")}
     assert watched.record("a").trouble >= 3
     assert watched.record("a").page("a")["health"]["state"] == "rolled back"
@@ -243,8 +243,7 @@ def test_a_watched_stream_rolls_back_to_its_last_good_snapshot(watched, x):
     assert same({name: t.clone() for name, t in method.inner.tensors.items()}, kept)
     assert watched.events("a")[-1]["kind"] == "rollback"
     assert (
-        "as was asked for"
-        in [event["cause"] for event in watched.events("a") if event["kind"] == "rollback"][-2]
+        "as requested" in [event["cause"] for event in watched.events("a") if event["kind"] == "rollback"][-2]
     )
 
 

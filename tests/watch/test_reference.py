@@ -53,7 +53,7 @@ def test_a_file_of_another_model_is_refused(digits, source, tmp_path):
 
 def test_a_file_that_is_none_is_refused(digits, tmp_path):
     (tmp_path / "source.pt").write_bytes(b"no file of ours")
-    with pytest.raises(ValueError, match="cannot be read as what is known of a source"):
+    with pytest.raises(ValueError, match=r"is not a file that watch\.reference\.save wrote"):
         watch(digits, tmp_path / "source.pt")
     with pytest.raises(FileNotFoundError):
         watch(digits, tmp_path / "absent.pt")
@@ -70,7 +70,7 @@ def test_labels_in_some_batches_are_refused(digits, source):
 
 
 def test_what_is_no_batch_is_refused(digits):
-    with pytest.raises(TypeError, match="source must give batches x or"):
+    with pytest.raises(TypeError, match="source must yield batches x or"):
         watch(digits, ["cat.png"])
 
 
