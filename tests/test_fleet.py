@@ -500,7 +500,7 @@ def test_a_folder_belongs_to_one_model_and_method(tmp_path):
         (network(seed=1), note, "model"),
         (network("bn"), note, "model|layers"),
         (tta.convert_iabn(network(), alpha=2.0), note, "layers"),
-        (network(), lambda model: Smoothed(note(model)), r"method, NOTE; here it is Smoothed\(NOTE\)"),
+        (network(), lambda model: Smoothed(note(model)), r"method, NOTE; this fleet has Smoothed\(NOTE\)"),
     ):
         with pytest.raises(ValueError, match=f"holds streams of another ({what})"):
             Fleet(model, make, spill=tmp_path)
