@@ -102,7 +102,7 @@ def in_paper_order(dataset: str, scores: Iterable[Score | None]) -> list[str]:
 
 
 def _groups(experiment: Experiment, scores: Scores) -> list[tuple[str, Setups]]:
-    """Setups that share tables, since they differ from the paper's in the same way: their name, and by dataset."""
+    """Group the setups that share tables because they differ from the paper's in the same way, by name and dataset."""
     alike: dict[str, Setups] = {}
     for setup in scores.setups(*experiment.datasets):
         alike.setdefault(setup.besides, {})[setup.dataset] = setup
@@ -286,7 +286,7 @@ def _table(
     *,
     wide: bool = False,
 ) -> Table:
-    """Make a table: mark the lowest and the worse than Source; title and footnotes tell what means are over.
+    """Make a table: mark the lowest errors and those above Source; title and footnotes say what the means are over.
 
     `subject` and `suffix` are what the title and the id add about the table's dataset.
     """
