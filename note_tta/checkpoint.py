@@ -1,4 +1,4 @@
-"""Checkpoints (safetensors with a card that describes the weights), weights from elsewhere, and states.
+"""Checkpoints (safetensors with a card that describes the weights), weights from other sources, and states.
 
 Nothing here runs code from a file: safetensors and JSON hold data only, and `.pt` files are opened with
 `weights_only=True`.
@@ -288,7 +288,7 @@ def _read_plain(path: Path, what: str) -> Any:
 
 
 def _own_name(name: str, own: Mapping[str, Tensor]) -> str:
-    """The name in the model of a tensor that a file from elsewhere calls `name`."""
+    """The name in the model of a tensor that another library's file calls `name`."""
     if name in own:
         return name
     while name.startswith("module."):
@@ -304,7 +304,7 @@ def _norm_settings(path: Path, found: Mapping[str, Tensor]) -> dict[str, Any]:
         return {"alpha": 4.0, "correction": 1}
     try:
         card = read_card(path) if path.suffix == ".safetensors" else {}
-    except ValueError:  # weights from elsewhere
+    except ValueError:  # weights from another source
         return {}
     built = card.get("architecture", {})
     if built.get("norm", "bn") == "bn":

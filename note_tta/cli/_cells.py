@@ -37,7 +37,7 @@ def settings(
 
 
 def parse_options(pairs: Sequence[str], option: str) -> dict[str, Any]:
-    """Read `name=value` pairs; a value that looks like a number or a truth value becomes one.
+    """Read `name=value` pairs; a value that looks like a number or a bool becomes one.
 
     Example:
         >>> parse_options(["lr=5e-4", "memory=reservoir", "interval=32"], "--set")

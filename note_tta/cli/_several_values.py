@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 
 def spread(args: Sequence[str], several: Collection[str], positional: Collection[str] = ()) -> list[str]:
-    """Rewrite arguments for the parser: the name of an option before each of its values, an address after `--ray`.
+    """Rewrite arguments for the parser: repeat an option before each of its values, and add an address to `--ray`.
 
     Options in `several` take all words up to the next option or `positional` word.
 

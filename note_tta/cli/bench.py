@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench(context: typer.Context) -> None:
-    """Measure speed as ratios, each against its bar; single calls with --latency, many streams with --fleet.
+    """Measure speed as ratios, each against its limit; single calls with --latency, many streams with --fleet.
 
     All options: `python -m benchmarks --help`. Some examples:
 

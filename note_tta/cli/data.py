@@ -9,7 +9,7 @@ import typer
 
 from ..progress import progress_bars
 
-app = typer.Typer(help="List, download, regenerate, check and look at datasets.", no_args_is_help=True)
+app = typer.Typer(help="List, download, regenerate, check and preview datasets.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset's name; see `note-tta data list`.")]
 Root = Annotated[

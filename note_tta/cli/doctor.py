@@ -18,7 +18,7 @@ def doctor(
 ) -> None:
     """Show what is active here: versions, the fused kernel, threads, devices and the data root.
 
-    With --model, show instead what works for your model: what to convert, which methods take it, and what to
+    With --model, show instead what works for your model: what to convert, which methods accept it, and what to
     expect.
 
     Example: note-tta doctor --model my_package:make_model
@@ -83,14 +83,14 @@ def _fast_path(kernel: native.Kernel) -> str:
     if kernel.active:
         return (
             f"on: fused IABN kernel, {kernel.isa} instructions, threads: {kernel.threads}\n{kernel.reason}\n"
-            "float32, bfloat16 and float16 on the CPU take it; other dtypes and devices take the plain formula"
+            "it runs for float32, bfloat16 and float16 on the CPU; other dtypes and devices use the plain formula"
         )
     if kernel.switched_off:
-        return f"off: {kernel.reason}\nthe plain formula runs instead, to the same results"
+        return f"off: {kernel.reason}\nthe plain formula runs instead, with the same results"
     return (
         f"off: {kernel.reason}\n"
-        "the plain formula runs instead, to the same results but several times slower\n"
-        "install a C compiler (gcc or clang) and then the package again: pip install --force-reinstall ."
+        "the plain formula runs instead, with the same results but several times slower\n"
+        "install a C compiler (gcc or clang), then install the package again: pip install --force-reinstall ."
     )
 
 

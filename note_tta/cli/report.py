@@ -28,4 +28,4 @@ def report(
 
     written = build_report(results, out, archive)
     pictures = sum(path.suffix == ".svg" for path in written)
-    typer.echo(f"{out / 'index.html'}: the page; beside it results.md, tables.tex and {pictures} figures")
+    typer.echo(f"The page is {out / 'index.html'}, with results.md, tables.tex and {pictures} figures")

@@ -38,10 +38,9 @@ def reproduce(
     device: Device = None,
     ray: Ray = None,
 ) -> None:
-    """Reproduce a table or a figure, and print it beside the paper's numbers.
+    """Reproduce a table or a figure, and print it next to the paper's numbers.
 
-    A run is a grid of cells. Cells that are done are skipped: give the same command again to continue a stopped
-    run. Examples:
+    A run is a grid of cells. Finished cells are skipped, so the same command continues a stopped run. Examples:
 
         note-tta reproduce --list
 

@@ -59,7 +59,7 @@ def run(
     batch_size: Annotated[int, typer.Option(help="Samples per call.")] = 64,
     seed: Annotated[int, typer.Option(help="Seed of the stream, the method and the source model.")] = 0,
     samples: Samples = None,
-    visits: Annotated[int, typer.Option(help="How often the protocol `recurring` visits each domain.")] = 1,
+    visits: Annotated[int, typer.Option(help="Visits of each domain by the protocol `recurring`.")] = 1,
     set_option: Annotated[
         list[str] | None,
         typer.Option("--set", help="Setting of the method or IABN, such as lr=5e-4 or alpha=2."),
@@ -87,7 +87,7 @@ def run(
     note-tta run --dataset digits --method my_package:MyMethod
     """
     if (dataset is None) == (data is None):
-        raise ValueError("name the data: --dataset for one of the paper's, or --data for your own")
+        raise ValueError("name the data: --dataset for one of the library's datasets, or --data for your own")
 
     from ..data import DATASETS
     from ..experiments.cell import ORDERS, PROTOCOLS, Cell, Stream, options

@@ -24,8 +24,8 @@ def serve(
         Path | None,
         typer.Option(help="Folder that keeps the streams when the process ends; without it they are lost."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
     token: Annotated[
         str | None,
         typer.Option(
@@ -41,7 +41,7 @@ def serve(
         bool, typer.Option("--demo", help="Show a hundred simulated cameras on a small network.")
     ] = False,
 ) -> None:
-    """Serve a model to many streams, each of which adapts by itself.
+    """Serve a model to many streams. Each stream adapts separately.
 
     The dashboard is at the address that is printed. Some examples:
 

@@ -38,12 +38,12 @@ def train(
     schedule: Annotated[str | None, typer.Option(help="cosine or constant learning rate.")] = None,
     width: Width = None,
     alpha: Annotated[float, typer.Option(help="IABN's width of soft shrinkage.")] = 4.0,
-    correction: Annotated[int, typer.Option(help="IABN's variance: 0 the paper's, 1 the authors' code.")] = 0,
-    mean: Annotated[str | None, typer.Option(help="Input mean by channel: 0.49,0.48,0.45.")] = None,
-    std: Annotated[str | None, typer.Option(help="Input deviation by channel.")] = None,
+    correction: Annotated[int, typer.Option(help="IABN's variance: 0 (paper) or 1 (authors' code).")] = 0,
+    mean: Annotated[str | None, typer.Option(help="Input mean per channel: 0.49,0.48,0.45.")] = None,
+    std: Annotated[str | None, typer.Option(help="Input standard deviation per channel.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights, order and augmentation.")] = 0,
     init: Annotated[Path | None, typer.Option(help="Start from these weights (.pt or .safetensors).")] = None,
-    new_head: Annotated[bool, typer.Option("--new-head", help="Start the last layer anew.")] = False,
+    new_head: Annotated[bool, typer.Option("--new-head", help="Initialise the last layer again.")] = False,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="Do not start from the paper's ImageNet weights.")
     ] = False,
@@ -139,7 +139,7 @@ def train(
 
 
 def _own_network(name: str, dataset: Dataset, norm: str | None, alpha: float, correction: int) -> nn.Module:
-    """The network that `module:function` makes, with IABN if asked for; it is tried on one sample."""
+    """Make the network of `module:function`, with IABN if required, and try it on one sample."""
     import torch
 
     from ..models.user_model import count_classes, make_model
@@ -151,7 +151,7 @@ def _own_network(name: str, dataset: Dataset, norm: str | None, alpha: float, co
     shape, classes = dataset.input_shape, len(dataset.classes)
     told = count_classes(name, network, torch.zeros(1, *shape))
     if told != classes:
-        raise ValueError(f"{name} has {told} classes, {dataset.name} has {classes}")
+        raise ValueError(f"{name} has {told} classes, but {dataset.name} has {classes}")
     if norm == "iabn":
         network = convert_iabn(network, alpha=alpha, correction=correction)
     # For the checkpoint's card; only the function itself can build the network again.
@@ -161,14 +161,14 @@ def _own_network(name: str, dataset: Dataset, norm: str | None, alpha: float, co
 
 
 def _inherited(init: Path | None) -> dict[str, Any]:
-    """The width and input normalisation of the checkpoint that training starts from, if it is one of this library."""
+    """Return the width and input normalisation of the initial checkpoint, if this library has written it."""
     from ..checkpoint import read_card
 
     if init is None or init.suffix != ".safetensors":
         return {}
     try:
         card = read_card(init)
-    except ValueError:  # weights from elsewhere
+    except ValueError:  # weights from another source
         return {}
     return {option: card["architecture"][option] for option in ("width", "mean", "std")}
 

@@ -118,7 +118,7 @@ def _range_start(response: Any) -> int:
 
 
 def _check(archive: Archive, file: Path) -> None:
-    """Compare with the published checksum; a wrong file is removed, so that the next download starts anew."""
+    """Compare with the published checksum; a wrong file is removed, so that the next download starts again."""
     if archive.md5 is None:
         return
     found = file_digest(file, "md5")

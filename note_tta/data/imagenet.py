@@ -1,4 +1,4 @@
-"""ImageNet and ImageNet-C from folders of pictures, decoded only when a sample is asked for.
+"""ImageNet and ImageNet-C from folders of pictures, decoded only when a sample is needed.
 
 Clean: `imagenet/train/<wnid>/*.JPEG` and `imagenet/val/<wnid>/*.JPEG`. Corrupted:
 `ImageNet-C/<corruption>/<severity>/<wnid>/*.JPEG`, already 224x224; sets made by `note-tta data prepare` lie
@@ -81,7 +81,7 @@ def read_picture(file: Path) -> Pixels:
 
 
 def _domain(name: str, folder: Path, classes: tuple[str, ...], origin: Origin) -> Domain:
-    """A domain over the pictures in class folders, each decoded when it is asked for."""
+    """A domain over the pictures in class folders, each decoded when it is needed."""
     pictures = list_pictures(folder, classes, _SUFFIXES)
 
     def inputs(indices: IntArray) -> Floats:

@@ -72,7 +72,7 @@ class Manifest:
             old, new = getattr(manifest, name), getattr(wanted, name)
             if old != new:
                 made = f"{folder} was made with {name} {old!r}, not {new!r}"
-                raise ValueError(f"{made}; delete that folder to make it anew")
+                raise ValueError(f"{made}; delete that folder to make it again")
         return manifest
 
     def parts(self, corruption: str) -> dict[str, str]:

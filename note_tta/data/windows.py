@@ -29,7 +29,7 @@ class Windows:
 def cut_windows(rows: Floats | Doubles, labels: IntArray, length: int) -> Windows:
     """Cut rows `[T, C]` into windows of `length` rows, without overlap, each wholly inside one label.
 
-    A row labelled -1 belongs to no window. Windows start anew at every change of label, so a run
+    A row labelled -1 belongs to no window. Windows start again at every change of label, so a run
     of n rows gives n // length windows.
 
     >>> cut_windows(np.zeros((7, 2), np.float32), np.array([0, 0, 0, 1, 1, -1, 1]), 2).labels

@@ -113,7 +113,7 @@ def _load(cell: Cell, norm: str, dataset: Dataset, folder: Path) -> tuple[nn.Mod
     if (held["name"], held["width"], held["norm"]) != wanted:
         raise ValueError(
             f"{path} holds {held['name']} of width {held['width']} with {held['norm']}, "
-            f"but {wanted[0]} of width {wanted[1]} with {wanted[2]} is asked for"
+            f"but {wanted[0]} of width {wanted[1]} with {wanted[2]} is needed"
         )
     return model, _origin(path, card)
 

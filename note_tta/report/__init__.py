@@ -1,3 +1,3 @@
-"""Reports from results: tables beside the paper's, figures, and one HTML page."""
+"""Reports from results: tables next to the paper's, figures, and one HTML page."""
 
 from . import _needs as _needs

@@ -125,7 +125,7 @@ def report_page(report: Report) -> str:
         sections.append(section("others", "Other runs", "Other runs", facts=others))
     sections.append(section("origin", "Where this comes from", "Origin", facts=scores.facts()))
     intro = (
-        "Test-time adaptation on time-correlated streams: our errors beside those of the NOTE paper "
+        "Test-time adaptation on time-correlated streams: our errors next to those of the NOTE paper "
         f"(NeurIPS 2022), from {len(scores.records) - len(scores.streams):,} runs."
     )
     return page("Our results and the paper's", intro, sections, panels, cards[:8])

@@ -164,7 +164,7 @@ def _numbers() -> dict[tuple[str, str, str, str | None], Number | None]:
 
 
 def _rows(text: str) -> list[tuple[str, list[Number | None]]]:
-    """Read `name 1.2±0.3 4.5 –`, where a row may go on over several lines."""
+    """Read `name 1.2±0.3 4.5 –`, where a row may span several lines."""
     rows: list[tuple[str, list[Number | None]]] = []
     for word in text.split():
         if word[0].isalpha():

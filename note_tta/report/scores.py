@@ -128,7 +128,7 @@ class Scores:
         return sorted(found, key=lambda setup: (order[setup.dataset], setup.label != "", repr(setup)))
 
     def main_setup(self, dataset: str) -> Setup | None:
-        """The setup, with the paper's data options, whose Source row covers most."""
+        """The setup with the paper's data options whose Source row covers the most samples, domains and seeds."""
         usual = [setup for setup in self.setups(dataset) if not setup.data_options]
         found = {setup: score for setup in usual if (score := self.of(setup.row("source")))}
         return max(found, key=lambda setup: _completeness(found[setup]), default=None)

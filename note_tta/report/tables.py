@@ -9,7 +9,7 @@ from statistics import fmean
 
 from ..data import DATASETS
 from ..experiments.catalog import EXPERIMENTS
-from ..experiments.experiment import DELTA, Experiment
+from ..experiments.experiment import DELTA, Experiment, Point
 from ..experiments.variants import METHOD_ROWS
 from .coverage import Coverage, comparable, coverage_text, domain_title, stream_title, usual
 from .paper_numbers import Number, paper_average
@@ -102,7 +102,7 @@ def in_paper_order(dataset: str, scores: Iterable[Score | None]) -> list[str]:
 
 
 def _groups(experiment: Experiment, scores: Scores) -> list[tuple[str, Setups]]:
-    """Setups that share tables, since they differ from the paper's in the same way: their name, and by dataset."""
+    """Group the setups that share tables because they differ from the paper's in the same way, by name and dataset."""
     alike: dict[str, Setups] = {}
     for setup in scores.setups(*experiment.datasets):
         alike.setdefault(setup.besides, {})[setup.dataset] = setup
@@ -150,22 +150,31 @@ def _by_dataset(experiment: Experiment, scores: Scores, label: str, setups: Setu
         for name, setup in setups.items()
     }
     names = [name for name in setups if any(any(scored[p, name].values()) for p in experiment.points)]
-    known = tuple(names) == experiment.datasets and not any(s.data_options for s in setups.values())
+    usual_data = not any(setup.data_options for setup in setups.values())
     columns: list[Column] = []
-    for point in experiment.points if names else ():
-        stream, group = point.stream, stream_title(point.stream, names[0])
+    for point, heading, alike in _headings(experiment, names):
+        stream = point.stream
         found = [
-            _column(DATASETS[name].title, setups[name], scored[point, name], group, stream, run=True)
-            for name in names
+            _column(DATASETS[name].title, setups[name], scored[point, name], heading, stream, run=True)
+            for name in alike
             if any(scored[point, name].values())
         ]
         columns += found
-        if len(found) == len(names) > 1:
+        if len(found) == len(alike) > 1:
+            known = usual_data and alike == experiment.datasets
             means = {row: average([column.entries[row].ours for column in found]) for row in found[0].entries}
-            papers = {row: paper_average(names, stream, row) if known else None for row in means}
-            columns.append(Column("Avg", {row: Entry(means[row], papers[row]) for row in means}, group))
+            papers = {row: paper_average(alike, stream, row) if known else None for row in means}
+            columns.append(Column("Avg", {row: Entry(means[row], papers[row]) for row in means}, heading))
     most = max((_measured(column) for column in columns), default=0)
     yield _table(experiment, label, [c for c in columns if _measured(c) > 1 or most == 1], experiment.rows)
+
+
+def _headings(experiment: Experiment, names: Sequence[str]) -> Iterator[tuple[Point, str, tuple[str, ...]]]:
+    """Each stream's headings, and the datasets under each: real streams are not averaged with drawn ones."""
+    for point in experiment.points:
+        headings = {name: stream_title(point.stream, name) for name in names}
+        for heading in dict.fromkeys(headings.values()):
+            yield point, heading, tuple(name for name in names if headings[name] == heading)
 
 
 def _measured(column: Column) -> int:
@@ -286,7 +295,7 @@ def _table(
     *,
     wide: bool = False,
 ) -> Table:
-    """Make a table: mark the lowest and the worse than Source; title and footnotes tell what means are over.
+    """Make a table: mark the lowest errors and those above Source; title and footnotes say what the means are over.
 
     `subject` and `suffix` are what the title and the id add about the table's dataset.
     """

@@ -148,7 +148,7 @@ class Desk:
         record = self.record(stream)
         record.forget()
         self._look(stream, anew=True)
-        record.tell("state", "loaded from elsewhere")
+        record.tell("state", "loaded by a request")
         return record.summary(stream)
 
     def memory(self, stream: str) -> dict[str, Any]:

@@ -110,14 +110,14 @@ class Gathering:
     def _do(self, job: _Job, task: Callable[[Desk], Any]) -> None:
         try:
             job.future.set_result(task(self.desk))
-        except Exception as error:  # it belongs to who asked; the thread goes on
+        except Exception as error:  # the caller gets it; the thread continues
             job.future.set_exception(error)
 
     def _answer(self, jobs: list[_Job], requests: list[Request]) -> None:
         start = time.perf_counter()
         try:
             results = self.desk.answer(requests)
-        except Exception as error:  # it belongs to who asked; the thread goes on
+        except Exception as error:  # the caller gets it; the thread continues
             results = [error] * len(jobs)
         self._on_call(sum(len(request.x) for request in requests), time.perf_counter() - start)
         for job, result in zip(jobs, results, strict=True):

@@ -70,7 +70,7 @@ class Guard:
             raise Refused(403, "without a token the service answers to this machine's own name only")
         origin = headers.get("origin")
         if origin is not None and _split(origin) != host:
-            raise Refused(403, "a page from elsewhere asked")
+            raise Refused(403, "the request comes from a page of another site")
         if self.token is None or path in OPEN or path.startswith("/static/"):
             return
         kind, _, given = headers.get("authorization", "").partition(" ")

@@ -1,4 +1,4 @@
-"""Imported first: says what is missing before anything fails to import it."""
+"""Imported first: it reports a missing extra before another import fails."""
 
 from ..extras import require
 

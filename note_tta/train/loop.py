@@ -34,7 +34,7 @@ _BAR = "epoch {task.fields[epoch]}, loss {task.fields[loss]:.3f}, error {task.fi
 
 
 class Diverged(ValueError):
-    """The loss is not finite any more. The message says what to change."""
+    """The loss is no longer finite. The message says what to change."""
 
 
 @dataclass
@@ -278,7 +278,7 @@ def _averages(totals: Tensor) -> tuple[float, float]:
 
 def _advice(recipe: Recipe) -> str:
     smaller = 0.001 if recipe.optimizer == "adam" and recipe.lr > 0.001 else recipe.lr / 10
-    return f"{recipe.optimizer} with lr {recipe.lr:g} is too much here; try lr {smaller:g}"
+    return f"lr {recipe.lr:g} is too large for {recipe.optimizer} here; try lr {smaller:g}"
 
 
 def _warn_if_lost(run: _Run, classes: int) -> None:
@@ -286,7 +286,7 @@ def _warn_if_lost(run: _Run, classes: int) -> None:
     guessing = math.log(max(classes, 2))
     if run.epoch == 1 and run.history[-1]["loss"] > 2 * guessing:
         warnings.warn(
-            f"the loss of the first epoch, {run.history[-1]['loss']:.3g}, is over twice that of guessing "
+            f"the loss of the first epoch, {run.history[-1]['loss']:.3g}, is more than twice that of guessing "
             f"({guessing:.3g}): training may be diverging. {_advice(run.recipe)}",
             stacklevel=4,
         )
@@ -315,7 +315,7 @@ def _check_same(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None
     for name in sorted({*flat[0], *flat[1]}):
         values = [settings.get(name, "unset") for settings in flat]
         if values[0] != values[1]:
-            problem = f"{path} belongs to a run with {name} {values[0]}, here it is {values[1]}"
+            problem = f"{path} belongs to a run with {name} {values[0]}, but here it is {values[1]}"
             raise ValueError(f"{problem}; restart to replace it (--restart), or choose another file (--out)")
 
 

@@ -27,7 +27,7 @@ def test_doctor_names_kernel_threads_and_device(monkeypatch):
 def test_doctor_says_why_the_kernel_is_missing_and_what_to_do(monkeypatch, tmp_path):
     output = told(monkeypatch, native.load(tmp_path / "_iabn.so"))
     assert "off:" in output and "the install found no working C compiler" in output
-    assert "install a C compiler (gcc or clang) and then the package again" in output
+    assert "install a C compiler (gcc or clang), then install the package again" in output
 
 
 def test_doctor_says_that_the_environment_switched_it_off(monkeypatch):

@@ -26,7 +26,7 @@ def test_it_writes_a_page_a_document_tables_and_figures(results, tmp_path, progr
         "results.md",
         "tables.tex",
     ]
-    assert capsys.readouterr().out.startswith(f"{out / 'index.html'}: the page; beside it results.md")
+    assert capsys.readouterr().out.startswith(f"The page is {out / 'index.html'}, with results.md")
     assert "| NOTE | **28.0** (10.9 ± 3.6, +17.1) |" in (out / "results.md").read_text()
 
 

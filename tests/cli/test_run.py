@@ -107,7 +107,7 @@ def test_own_model_and_data(call, own, capsys, norm):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "name the data: --dataset for one of the paper's, or --data for your own"),
+        ((), "name the data: --dataset for one of the library's datasets, or --data for your own"),
         (("--dataset", "digits", "--method", "magic"), "unknown method 'magic'; known are source, bn_stats"),
         (("--dataset", "hapt"), "HAPT recordings not found; looked in"),
         (("--dataset", "nothing"), "nothing"),

@@ -183,7 +183,7 @@ def test_a_network_of_ones_own(tmp_path, monkeypatch):
 
     load_weights(convert_iabn(my_nets.make_model()), out)
     for name, message in (
-        ("too_many", r"too_many has 11 classes, digits has 10"),
+        ("too_many", r"too_many has 11 classes, but digits has 10"),
         ("for_colours", r"does not accept samples of shape \(1, 32, 32\)"),
         ("nothing", "my_nets has no nothing to make a model with"),
     ):

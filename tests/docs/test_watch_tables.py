@@ -82,6 +82,7 @@ def test_figures_are_in_the_tables(tool, tmp_path):
     assert "| noise | 5,120 | +15.3, +6.6 | 5,120 | +0.4, -2.6 | 2,560 | 2,048 | 0 |" in attacks
     assert "| a turn | 10,000 | +1.0, +2.0 | 10,000 | +1.0, +3.1 | 10,000 | – | 1 |" in attacks
     assert "The worst figure with the watch is +3.1 points." in attacks
+    assert "left in spite of the watch by: *a turn*, 10,000 samples (+1.0, +3.1 points)." in attacks
     assert "several commits of the library: `abcdef0`: noise; `0123456`: a turn." in attacks
     honest = tables.honest_table(path)
     assert "| drifting | 60,000 | 0.6 | 1 | 2 | 2,048 | 3.21 % |" in honest

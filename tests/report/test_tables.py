@@ -13,16 +13,17 @@ METHODS = ["Source", "BN Stats", "ONDA", "PL", "TENT", "LAME", "CoTTA", "NOTE"]
 CORRUPTED = ["CIFAR10-C", "CIFAR100-C", "ImageNet-C", "Avg"]
 CIFARS = ["CIFAR10-C", "CIFAR100-C", "Avg"]
 
+FORMS_AND_OURS = [
+    "NOTE",
+    "NOTE, IABN swapped in",
+    "NOTE, BatchNorm only",
+    "NOTE + filter (ours)",
+    "adapt (ours)",
+]
 PROTOCOL = [
     *METHODS[:-1],
     *("RoTTA", "SoTTA", "ETA", "EATA", "RDumb", "SAR", "UnMix-TNS", "ROID", "PeTTA"),
-    *(
-        "NOTE",
-        "NOTE, IABN swapped in",
-        "NOTE, BatchNorm only",
-        "Source + filter (ours)",
-        "NOTE + filter (ours)",
-    ),
+    *("Source + filter (ours)", *FORMS_AND_OURS),
 ]
 
 LAYOUT = {
@@ -45,10 +46,7 @@ LAYOUT = {
     "table-ptta-cifar10-ptta": (PROTOCOL, ["Gaussian", "Fog", "JPEG", "Avg"]),
     "table-mixed-cifar10-mixed-correlated": (PROTOCOL, ["Gaussian", "Fog", "JPEG", "Avg"]),
     "table-recurring-cifar10": (
-        [
-            *("Source", "LAME", "RoTTA", "SoTTA", "UnMix-TNS", "RDumb", "PeTTA", "NOTE"),
-            *("NOTE, IABN swapped in", "NOTE, BatchNorm only", "NOTE + filter (ours)"),
-        ],
+        ["Source", "LAME", "RoTTA", "SoTTA", "UnMix-TNS", "RDumb", "PeTTA", *FORMS_AND_OURS],
         ["Visit 1", "Visit 5", "Visit 10", "Visit 15", "Visit 20", "Avg"],
     ),
     "figure2": (METHODS, ["CIFAR10-C", "CIFAR10-C"]),
@@ -94,6 +92,18 @@ def test_the_points_of_a_sweep_are_over_the_same_domains(fakes):
 def test_streams_stand_over_their_columns(tables):
     groups = [column.group for column in tables["table1"].columns]
     assert groups == ["Temporally correlated"] * 4 + ["Uniformly distributed (i.i.d.)"] * 4
+
+
+def test_real_streams_are_not_averaged_with_drawn_ones(fakes):
+    cells = fakes.cells("table-filter", datasets=["mnist", "kitti", "hapt"], seeds=(0,))
+    cells = [c for c in cells if c.stream.order != "iid"]
+    (table,) = make_tables(EXPERIMENTS["table-filter"], Scores(map(fakes.record, cells)))
+    assert [(column.title, column.group) for column in table.columns] == [
+        ("MNIST-C", "Temporally correlated"),
+        *((title, "Real stream") for title in ("KITTI", "HAPT", "Avg")),
+    ]
+    _, kitti, hapt, mean = (entry.ours.mean for entry in row(table, "NOTE"))
+    assert mean == pytest.approx((kitti + hapt) / 2)
 
 
 def test_the_papers_numbers_stand_beside_ours(tables):

@@ -157,10 +157,10 @@ def test_another_runs_files_are_not_taken_over(tmp_path):
     train(network(), Squares(), RECIPE, out=out)
     other = Recipe(epochs=3, lr=0.01, batch_size=16, crop_padding=1)
     with pytest.raises(
-        ValueError, match=r"a\.safetensors belongs to a run with recipe.lr 0.05, here it is 0.01"
+        ValueError, match=r"a\.safetensors belongs to a run with recipe.lr 0.05, but here it is 0.01"
     ):
         train(network(), Squares(), other, out=out)
-    with pytest.raises(ValueError, match="run with seed 0, here it is 5"):
+    with pytest.raises(ValueError, match="run with seed 0, but here it is 5"):
         train(network(), Squares(), RECIPE, out=out, seed=5)
     with pytest.raises(ValueError, match="run with data squares 96"):
         train(network(), Squares(seed=3), RECIPE, out=out)
@@ -176,7 +176,7 @@ def test_another_runs_state_is_not_taken_over(tmp_path):
 
     with pytest.raises(Stop):
         train(network(), Squares(), RECIPE, out=out, on_epoch=stop)
-    with pytest.raises(ValueError, match=r"a\.training\.pt belongs to a run with seed 0, here it is 1"):
+    with pytest.raises(ValueError, match=r"a\.training\.pt belongs to a run with seed 0, but here it is 1"):
         train(network(), Squares(), RECIPE, out=out, seed=1)
     (tmp_path / "a.training.pt").write_bytes(b"garbage")
     with pytest.raises(ValueError, match=r"a\.training\.pt cannot be read as a training state"):
@@ -213,7 +213,9 @@ def test_fine_tuning_iabn_from_batchnorm_weights(tmp_path):
 
 def test_divergence_is_told_with_a_way_out(tmp_path):
     recipe = Recipe(epochs=2, lr=1e30, batch_size=16, optimizer="adam")
-    with pytest.raises(Diverged, match=r"diverged in epoch 1 at lr .*adam with lr 1e\+30 .* try lr 0.001"):
+    with pytest.raises(
+        Diverged, match=r"diverged in epoch 1 at lr .*lr 1e\+30 is too large for adam .* try lr 0.001"
+    ):
         train(network(), Squares(), recipe, out=tmp_path / "a.safetensors")
     assert list(tmp_path.iterdir()) == []
 
@@ -225,7 +227,7 @@ def test_a_loss_worse_than_guessing_is_warned_of_once(tmp_path):
         train(network(), Squares(), recipe, out=tmp_path / "a.safetensors")
     messages = [str(w.message) for w in caught if "guessing" in str(w.message)]
     assert len(messages) == 1
-    assert "adam with lr 3 is too much here; try lr 0.001" in messages[0]
+    assert "lr 3 is too large for adam here; try lr 0.001" in messages[0]
     assert f"{math.log(4):.3g}" in messages[0]
 
 
