@@ -134,7 +134,7 @@ def _write(out: Path, results: dict[str, dict[str, Result]]) -> Demo:
         dict(zip(titles, (results[stream] for stream in STREAMS), strict=True)),
         title="Drifting handwritten digits",
         intro=(
-            "A network that was trained on clean digits meets three kinds of drift: low contrast, too much "
+            "A network that was trained on clean digits sees three kinds of drift: low contrast, too much "
             "light, and a style that changes from image to image. In the first stream the classes come in "
             "long runs, as in front of a camera; in the second the same samples are shuffled."
         ),
