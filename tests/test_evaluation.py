@@ -97,5 +97,5 @@ def test_a_loader_over_a_live_stream_has_no_length():
     ],
 )
 def test_what_is_no_stream_of_pairs_is_told(stream, told):
-    with pytest.raises(ValueError, match=f"must give batches .x, y., {told}: a single batch is"):
+    with pytest.raises(ValueError, match=f"must yield batches .x, y., {told}: for a single batch, give"):
         tta.evaluate(lambda x: x, stream)

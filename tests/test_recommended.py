@@ -110,7 +110,7 @@ def test_it_says_what_it_chose_and_why():
 def test_a_model_without_norm_layers_is_told_what_to_use():
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
     with pytest.raises(
-        ValueError, match=r"Sequential has no norm layer to adapt: tta.TemporalFilter\(tta.Source"
+        ValueError, match=r"Sequential has no norm layer to adapt: use tta.TemporalFilter\(tta.Source"
     ):
         tta.adapt(model)
     assert tta.adapt(model, method=tta.Source)(torch.rand(4, 3, 2, 2)).shape == (4, 3)

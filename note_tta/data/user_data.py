@@ -95,11 +95,13 @@ def _open_npz(path: Path) -> Dataset:
             if not {"x", "y"} <= set(arrays.files):
                 raise BadData(path, f"expected the arrays x and y, found {', '.join(arrays.files) or 'none'}")
             x, y = arrays["x"], arrays["y"]
+            if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):  # numpy gives the bytes
+                raise BadData(path, "x and y must be arrays in numpy's format")
     except BadData:
         raise
     except Exception as error:  # a damaged archive or header can raise nearly anything
         raise BadData(path, f"not a complete npz file ({error})") from error
-    if y.ndim != 1 or len(x) != len(y) or x.ndim < 2 or len(x) == 0:
+    if y.ndim != 1 or x.ndim < 2 or len(x) != len(y) or len(x) == 0:
         raise BadData(path, f"expected x [N, ...] and y [N], found {list(x.shape)} and {list(y.shape)}")
     if not np.issubdtype(y.dtype, np.integer):
         raise BadData(path, f"y must be whole numbers, found {y.dtype}")

@@ -48,7 +48,7 @@ PAPER = {
         0,
     ),
     "table-ablation": (
-        {"": (["Source", "IABN", "PBRS", "IABN+RS", "IABN+PBRS"], ["MNIST-C", "ExtraSensory", "Avg"])},
+        {"": (["Source", "IABN", "PBRS", "IABN+RS", "IABN+PBRS"], ["MNIST-C", "ExtraSensory"])},
         0,
     ),
     "table-source": (
@@ -60,7 +60,7 @@ PAPER = {
         0,
     ),
     "table-hapt": ({"-correlated": (METHODS, ["user22", "user23", "Avg"])}, 0),
-    "table-filter": ({"": (FILTER, ["CIFAR10-C", "HAPT", "Avg", "CIFAR10-C"])}, 0),
+    "table-filter": ({"": (FILTER, ["CIFAR10-C", "HAPT", "CIFAR10-C"])}, 0),
     "table-options": ({"": (OPTIONS, ["CIFAR10-C"])}, 0),
     "table-ptta": ({"-cifar10-ptta": (PROTOCOL, ["Gaussian", "Fog", "Avg"])}, 0),
     "figure2": ({"": (METHODS, ["CIFAR10-C", "CIFAR10-C"])}, 1),

@@ -1,4 +1,5 @@
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -134,6 +135,7 @@ def test_bad_folders_are_told(folder, tmp_path):
     [
         ({"a": [1]}, "expected the arrays x and y, found a"),
         ({"x": np.zeros((3, 2)), "y": np.zeros(4, int)}, r"found \[3, 2\] and \[4\]"),
+        ({"x": np.float32(1), "y": np.zeros(3, int)}, r"found \[\] and \[3\]"),
         ({"x": np.zeros((3, 2)), "y": np.zeros(3)}, "y must be whole numbers, found float64"),
         (
             {"x": np.zeros((3, 2), int), "y": np.zeros(3, int)},
@@ -156,6 +158,14 @@ def test_a_truncated_npz_is_told(tmp_path):
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadData, match=r"cut.npz: not a complete npz file"):
         open_own(tmp_path / "cut.npz")
+
+
+def test_an_npz_whose_entries_are_not_arrays_is_told(tmp_path):
+    with zipfile.ZipFile(tmp_path / "text.npz", "w") as bundle:
+        for name in ("x.npy", "y.npy"):
+            bundle.writestr(name, "not an array")
+    with pytest.raises(BadData, match=r"text.npz: x and y must be arrays in numpy's format"):
+        open_own(tmp_path / "text.npz")
 
 
 def frames(folder, names):

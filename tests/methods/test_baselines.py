@@ -133,7 +133,7 @@ class TestLAME:
         assert make("lame", classifier="7")(images(3)).shape == (3, 5)
         with pytest.raises(ValueError, match="no module 'head' to take features from"):
             make("lame", classifier="head")
-        with pytest.raises(ValueError, match=r"has no nn\.Linear: name the module"):
+        with pytest.raises(ValueError, match=r"has no nn\.Linear: give the name of its classifier"):
             tta.LAME(nn.Sequential(nn.Conv2d(3, 5, 8), nn.Flatten()))
         with pytest.raises(ValueError, match="neighbours must be at least 1, got 0"):
             make("lame", neighbours=0)

@@ -108,7 +108,9 @@ def test_tent_on_the_layers_takes_its_step_under_their_statistics():
 
 @pytest.mark.parametrize("kind", [kind for kind in WITHOUT_BATCH_NORM if kind != "mixed"])
 def test_models_without_batch_norm_are_refused(kind):
-    with pytest.raises(ValueError, match=r"has no BatchNorm2d layer.*use NOTE, SAR or RoTTA"):
+    with pytest.raises(
+        ValueError, match=r"replaces BatchNorm2d layers, but .* has none: use NOTE, SAR or RoTTA"
+    ):
         tta.UnMixTNS(without_batch_norm(kind))
 
 
