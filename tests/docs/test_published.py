@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
+from note_tta.checkpoint import load_checkpoint, weights_fingerprint
 from note_tta.cli import _cells, main
 from note_tta.data import DATASETS, Dataset
 from note_tta.data.corruptions.names import CORRUPTIONS
 from note_tta.experiments import runner, worker
-from note_tta.experiments.cell import Cell
+from note_tta.experiments.cell import PROTOCOLS, Cell
 from note_tta.experiments.store import Store
 
 
@@ -95,3 +96,21 @@ def test_a_source_model_is_trained_for_every_result(commands, published):
         if isinstance(cell, Cell)
     }
     assert trained == needed
+
+
+def test_the_source_models_that_are_said_to_be_in_the_repository_are_there(root, tool):
+    there = {weights_fingerprint(path) for path in (root / "checkpoints").glob("*.safetensors")}
+    used = {
+        record.provenance["checkpoint"]["name"]: record.provenance["checkpoint"]["fingerprint"]
+        for record in Store(tool("published").RESULTS)
+        if isinstance(record.job, Cell)
+        and (record.job.stream.order in PROTOCOLS or record.job.stream.dataset in ("mnist", "digits"))
+    }
+    assert used and {name: print for name, print in used.items() if print not in there} == {}
+
+
+def test_every_source_model_in_the_repository_loads_with_its_card(root):
+    for path in sorted((root / "checkpoints").glob("*.safetensors")):
+        _, card = load_checkpoint(path)
+        norm, seed = path.stem.split("-")[-2:]
+        assert (card["architecture"]["norm"], f"seed{card['seed']}") == (norm, seed)
