@@ -141,6 +141,17 @@ Job = Cell | Stream
 """A task for a worker: a cell to run, or a stream to draw."""
 
 
+def unfiltered(job: Job) -> Job:
+    """Return the same cell without its outermost filter; any other job as it is.
+
+    Example:
+        >>> cell = Cell(Stream("cifar10", "fog", "iid"), "note+filter")
+        >>> unfiltered(cell).method
+        'note'
+    """
+    return replace(job, method=job.method.removesuffix("+filter")) if isinstance(job, Cell) else job
+
+
 def job_from_config(config: Any) -> Job:
     """Return the cell of a configuration that `config` has made, or the stream if it names no method.
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..checkpoint import weights_fingerprint
 from ..data import DATASETS, MissingData, open_dataset
 from ..names import check_known
-from .cell import Cell, Job, options
+from .cell import Cell, Job, options, unfiltered
 from .experiment import Experiment
 from .process_pool import ProcessPool, available_cores
 from .schedule import Backend, Tally, schedule
@@ -120,7 +120,8 @@ def make_backend(settings: Settings, workers: int | None = None, ray: str | None
 
 def _neighbourhood(job: Job) -> Any:
     stream = job.stream if isinstance(job, Cell) else job
-    return stream.dataset, stream.data_options, stream.domain, stream.seed
+    place = stream.dataset, stream.data_options, stream.domain, stream.seed
+    return (*place, str(unfiltered(job)), str(job))
 
 
 def _is_done(cell: Job, store: Store, settings: Settings, digests: dict[Any, str]) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Protocol
 
-from .cell import Job
+from .cell import Job, unfiltered
 from .store import Record
 
 TRIES = 3
@@ -56,17 +57,20 @@ def schedule(
 ) -> Tally:
     """Run cells on a backend's lanes in this order, and save each result at once.
 
-    The workers are stopped at the end, even after an error. `report` is called with one line if a worker died or a
-    cell failed.
+    A cell with a filter that comes right after the same cell without it runs on the same lane, whose worker still has
+    the answers. The workers are stopped at the end, even after an error. `report` is called with one line if a worker
+    died or a cell failed.
     """
-    waiting = deque((cell, 1) for cell in cells)
+    waiting = deque(deque((cell, 1) for cell in group) for _, group in groupby(cells, unfiltered))
+    mine: dict[int, deque[tuple[Job, int]]] = {}
     running: dict[int, tuple[Job, int]] = {}
     tally = Tally()
     try:
-        while waiting or running:
+        while waiting or running or any(mine.values()):
             for lane in range(backend.lanes):
-                if waiting and lane not in running:
-                    running[lane] = waiting.popleft()
+                if lane not in running and (mine.get(lane) or waiting):
+                    mine[lane] = mine.get(lane) or waiting.popleft()
+                    running[lane] = mine[lane].popleft()
                     backend.submit(lane, running[lane][0])
             lane, outcome = backend.wait()
             cell, tries = running.pop(lane)
@@ -75,7 +79,7 @@ def schedule(
                 tally.done += 1
             elif isinstance(outcome, Lost) and tries < TRIES:
                 report(f"a worker died ({outcome.reason}); trying again: {cell.describe()}")
-                waiting.appendleft((cell, tries + 1))
+                mine[lane].appendleft((cell, tries + 1))
             else:
                 died = f"its worker died {TRIES} times"
                 message = outcome.message if isinstance(outcome, Failure) else died

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from .. import streams
 from ..data import DATASETS, Dataset, Domain, open_dataset, resolve_root
 from ..data.user_data import open_own
-from ..evaluation import Result, evaluate
 from ..memory import FIFO, PBRS, Memory, Reservoir
 from ..methods import Method, find_method, method_class
 from ..methods.note import NOTE
 from ..methods.states import keywords as keywords_of
 from ..provenance import provenance
 from ..recommended import Adapted
-from .cell import PROTOCOLS, Cell, Job, Options, Stream
+from .cell import PROTOCOLS, Cell, Job, Options, Stream, unfiltered
+from .replay import Run, run_filter, run_method
 from .schedule import Failure
 from .source_models import SourceModels, check_fit
 from .store import Record, count_wrong, thinned
@@ -58,6 +58,7 @@ class Worker:
         self._datasets: dict[tuple[str, Options], Dataset] = {}
         self._domains: tuple[Any, dict[str, Domain]] = ((), {})
         self._models = SourceModels(settings.models_folder, settings.device)
+        self._last_run: Run | None = None
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         self._provenance = provenance()  # of the code as loaded now; its files may change later
@@ -98,11 +99,15 @@ class Worker:
             model, origin["checkpoint"] = self._models.get(job, dataset)
             if ":" in job.model:
                 check_fit(job, model, dataset, next(iter(domains.values())))
-            method = build_method(job, model, dataset)
-            outcome = evaluate(method, order.batches(domains, job.batch_size), progress=False)
-            result |= _summary(outcome, method)
+            if self._last_run is not None and unfiltered(job) == self._last_run.cell != job:
+                run = run_filter(job, self._last_run)
+            else:
+                method = build_method(job, model, dataset)
+                run = run_method(job, method, order.batches(domains, job.batch_size))
+            self._last_run = run
+            result |= _summary(run)
             if stream.order in PROTOCOLS:
-                errors = order.errors(outcome.predictions != outcome.labels).T.tolist()
+                errors = order.errors(run.outcome.predictions != run.outcome.labels).T.tolist()
                 result["visits"] = {
                     name: [round(error, 4) for error in row if error == error]  # without NaN
                     for name, row in zip(order.names, errors, strict=True)
@@ -199,7 +204,8 @@ def _data_origin(domains: dict[str, Domain]) -> dict[str, str]:
     return {"fingerprint": prints[0], "origin": "+".join(sorted({d.origin for d in domains.values()}))}
 
 
-def _summary(outcome: Result, method: Method) -> dict[str, Any]:
+def _summary(run: Run) -> dict[str, Any]:
+    outcome = run.outcome
     predictions = outcome.predictions.to(torch.int32).numpy().tobytes()
     by_class = outcome.per_class_error
     return {
@@ -210,7 +216,7 @@ def _summary(outcome: Result, method: Method) -> dict[str, Any]:
         "wrong": count_wrong(outcome.predictions != outcome.labels),
         "per_class_error": [_short(by_class.get(k)) for k in range(max(by_class, default=-1) + 1)],
         "predictions_sha256": hashlib.sha256(predictions).hexdigest()[:16],
-        "counters": dict(method.counters),
+        "counters": run.counters,
     }
 
 

@@ -1,4 +1,5 @@
 from collections import deque
+from dataclasses import replace
 
 import pytest
 
@@ -15,11 +16,13 @@ class Scripted:
     def __init__(self, lanes=1, script=()):
         self.lanes, self.script = lanes, {cell: deque(answers) for cell, answers in dict(script).items()}
         self.running, self.started, self.closed = {}, [], False
+        self.lane_of = {}
 
     def submit(self, lane, cell):
         assert lane not in self.running
         self.running[lane] = cell
         self.started.append(cell)
+        self.lane_of[cell] = lane
 
     def wait(self):
         lane = min(self.running)
@@ -44,6 +47,16 @@ def test_every_cell_is_run_once(lanes):
     assert sorted(saved, key=str) == sorted(CELLS, key=str)
     assert (tally.done, tally.failed, lines) == (5, [], [])
     assert backend.closed
+
+
+def test_a_filter_follows_its_method_on_the_same_lane():
+    pairs = [(cell, replace(cell, method="note+filter")) for cell in CELLS]
+    backend = Scripted(2, {pairs[1][0]: [Lost("killed by signal 9")]})
+    tally, _saved, _ = run(backend, [cell for pair in pairs for cell in pair])
+    assert tally.done == 10
+    for method, around in pairs:
+        assert backend.lane_of[method] == backend.lane_of[around]
+        assert backend.started.index(method) < backend.started.index(around)
 
 
 def test_a_dead_worker_is_told_and_its_cell_tried_again():

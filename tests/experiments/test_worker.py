@@ -69,6 +69,30 @@ def test_the_same_cell_gives_the_same_result_whatever_ran_before(tiny, row):
     }
 
 
+@pytest.mark.parametrize("row", ["source", "note"])
+def test_a_filter_uses_the_answers_of_the_run_before(tiny, row, monkeypatch):
+    tiny.save_models("cifar10")
+    worker = Worker(tiny.settings)
+    whole = worker.run(cell(tiny, f"{row}+filter")).result
+    inner = worker.run(cell(tiny, row)).result
+    monkeypatch.setattr("note_tta.experiments.worker.build_method", None)  # nothing is run again
+    replayed = worker.run(cell(tiny, f"{row}+filter")).result
+    assert {k: v for k, v in replayed.items() if k not in TIMES} == {
+        k: v for k, v in whole.items() if k not in TIMES
+    }
+    assert replayed["seconds"] > inner["seconds"]
+
+
+def test_a_filter_does_not_use_the_answers_of_another_run(tiny):
+    tiny.save_models("cifar10")
+    worker = Worker(tiny.settings)
+    fresh = worker.run(cell(tiny, "note+filter")).result
+    worker.run(cell(tiny, "note", seed=1))
+    worker.run(cell(tiny, "pbrs"))
+    after = worker.run(cell(tiny, "note+filter")).result
+    assert after["predictions_sha256"] == fresh["predictions_sha256"]
+
+
 def test_each_domain_and_seed_has_its_own_order_and_all_methods_share_it(tiny):
     labels = torch.arange(90) % 3
     orders = {
