@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..nn.functional import batch_statistics
+from ..nn.functional import widened
 from ..nn.unmix import UnMixTNS2d
 from .norm import batch_norms, move_components
 
@@ -40,27 +42,51 @@ def _normalize_by_mixture(
     kept_mean, kept_var = layer.running_mean, layer.running_var
     if kept_mean is None or kept_var is None or x.numel() == x.shape[1]:  # a single value has no variance
         return own(x)
-    batch_mean, batch_var = batch_statistics(x)
-    mean = torch.lerp(kept_mean, batch_mean.to(kept_mean.dtype), rate)
-    var = torch.lerp(kept_var, batch_var.to(kept_var.dtype), rate)
-    layer._buffers.update(running_mean=mean.detach(), running_var=var.detach())
+    x, mean, var = _Mixture.apply(x, kept_mean, kept_var, rate, layer.eps)  # type: ignore[no-untyped-call]
+    layer._buffers.update(running_mean=mean, running_var=var)
     try:
-        return own(_with_gradient_of(x, mean, var, layer.eps))
+        return own(x)
     finally:
-        kept_mean.copy_(mean.detach())
-        kept_var.copy_(var.detach())
+        kept_mean.copy_(mean)
+        kept_var.copy_(var)
         layer._buffers.update(running_mean=kept_mean, running_var=kept_var)
 
 
-def _with_gradient_of(x: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
-    """Return `x` with the same values, but with gradients that also flow through the statistics of the layer.
+class _Mixture(torch.autograd.Function):
+    """The mixed statistics, and `x` as it is, but with gradients that also flow through these statistics.
 
-    The layer computes (x − m) / s with constant m and s. Given x' = (x − mean) · s / std + m instead of x, it
-    computes (x − mean) / std. Since m and s have the values of mean and std, x' equals x, but its gradient differs.
+    The layer computes (x − m) / s with constant m and s, so the gradients that go through the mixed mean and variance
+    are missing from the gradient of `x` that it returns. They are added here.
     """
-    if not x.requires_grad:
-        return x
-    trailing = (...,) + (None,) * (x.ndim - 2)
-    std, mean = torch.sqrt(var + eps)[trailing], mean[trailing]
-    moved = (x - mean) * (std.detach() / std) + mean.detach()
-    return x.detach() + (moved - moved.detach()).to(x.dtype)
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, kept_mean: Tensor, kept_var: Tensor, rate: float, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return `x`, and the running statistics moved by `rate` towards those of the batch."""
+        batch_mean, batch_var = _batch_statistics(x, kept_mean)
+        mean, var = torch.lerp(kept_mean, batch_mean, rate), torch.lerp(kept_var, batch_var, rate)
+        ctx.save_for_backward(x, batch_mean, mean, var)
+        ctx.rate, ctx.eps = rate, eps
+        ctx.mark_non_differentiable(mean, var)
+        return x.view_as(x), mean, var
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Add the gradients through the batch's share of mean and variance to that of `x`."""
+        x, batch_mean, mean, var = ctx.saved_tensors
+        axes, trailing = [0, *range(2, x.ndim)], (..., *[None] * (x.ndim - 2))
+        grad, centred = widened(grads[0]), widened(x) - mean[trailing]
+        of_mean = -grad.sum(axes)
+        of_var = -(grad * centred).sum(axes) / (2 * (var + ctx.eps))
+        share = ctx.rate * x.shape[1] / x.numel()
+        slope, shift = 2 * share * of_var, share * (of_mean + 2 * of_var * (mean - batch_mean))
+        grad_x = grad + centred * slope[trailing] + shift[trailing]
+        return grad_x.to(x.dtype), None, None, None, None
+
+
+def _batch_statistics(x: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The batch's mean and biased variance, as running statistics that have moved all the way."""
+    mean, unbiased = torch.zeros_like(like), torch.zeros_like(like)
+    F.batch_norm(x, mean, unbiased, training=True, momentum=1.0)
+    return mean, unbiased * (1 - x.shape[1] / x.numel())
