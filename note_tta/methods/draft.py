@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from . import states
 from .backbone import Backbone
-from .norm import batch_norms, hold_statistics, move_statistics
+from .norm import batch_norms, hold_statistics, move_statistics, need_input_gradients
 from .packed import Layout, Packed
 from .pieces import Pieces
 from .states import Moments
@@ -107,7 +107,7 @@ class Draft:
             tensor.requires_grad_(False)
         for tensor in self.learned:
             tensor.requires_grad_(True)
-        module = backbone.build(self.tensors, for_learning=True)
+        module = need_input_gradients(backbone.build(self.tensors, for_learning=True))
         self.module = module if prepare is None else prepare(module)
         self.layers = list(batch_norms(self.module).values())
         self.optimizer = optimizer(self.learned) if optimizer is not None and self.learned else None

@@ -131,6 +131,18 @@ def use_batch_statistics(model: nn.Module) -> nn.Module:
     return model
 
 
+def need_input_gradients(model: nn.Module) -> nn.Module:
+    """Let the input of every GroupNorm layer need a gradient.
+
+    Otherwise torch's backward pass of a channels-last GroupNorm, which learns after frozen layers, ends the process
+    with a segmentation fault (seen in torch 2.13).
+    """
+    for layer in model.modules():
+        if isinstance(layer, nn.GroupNorm):
+            layer.register_forward_pre_hook(_need_gradient)
+    return model
+
+
 def narrow(dtype: torch.dtype | None) -> bool:
     """Whether this dtype is too coarse to add a small step to a weight."""
     return dtype in (torch.float16, torch.bfloat16)
@@ -171,6 +183,13 @@ def _named(model: nn.Module, layers: Mapping[str, nn.Module], kind: str) -> dict
             if tensor is not None:
                 named.setdefault(id(tensor), (f"{layer}.{key}" if layer else key, tensor))
     return dict(named.values())
+
+
+def _need_gradient(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    x, *rest = inputs
+    if torch.is_grad_enabled() and not x.requires_grad:
+        x = x.detach().requires_grad_()
+    return x, *rest
 
 
 def _normalize_by_batch(layer: _BatchNorm, x: Tensor) -> Tensor:

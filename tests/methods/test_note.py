@@ -3,7 +3,7 @@ import warnings
 
 import pytest
 import torch
-from networks import images, make, network
+from networks import images, make, network, without_batch_norm
 from torch import nn
 
 import note_tta as tta
@@ -404,3 +404,15 @@ def test_models_without_batch_norm_adapt_by_the_step_alone(kind):
     changed = {k for k, t in model.state_dict().items() if not torch.equal(t, adapted[k])}
     assert changed == set(norm_tensors(model))
     assert torch.equal(method(images(3, seed=2)), method.model(images(3, seed=2)).detach())
+
+
+@pytest.mark.parametrize("name", ["note", "tent"])
+def test_a_channels_last_group_norm_learns_as_a_contiguous_one(name):
+    learned = []
+    for layout in (torch.contiguous_format, torch.channels_last):  # torch crashed in the second one
+        model = without_batch_norm("gn").to(memory_format=layout)
+        method = tta.METHODS[name](model)
+        method(images(64).contiguous(memory_format=layout))
+        learned.append(method.tensors)
+    for key, tensor in learned[0].items():
+        torch.testing.assert_close(learned[1][key], tensor, atol=1e-6, rtol=1e-5)
