@@ -42,15 +42,18 @@ class Frame(NamedTuple):
     box: Box
 
 
-def open_kitti(root: Path, *, rate: float = RATE) -> Dataset:
-    """Open KITTI: the object set as source, the tracking set in rain of `rate` mm/hr as target."""
+def open_kitti(root: Path, *, rate: float = RATE, sequence: int | None = None) -> Dataset:
+    """Open KITTI: the object set as source, the tracking set in rain of `rate` mm/hr as target.
+
+    With `sequence` the target is only this sequence of the tracking set.
+    """
     target = TARGET if rate == RATE else f"rain_{rate:g}"
     base = root / "kitti"
     if not base.is_dir():
         raise MissingData("kitti data", [base], "note-tta data download kitti")
     openers = {name: partial(_source_domain, base, name) for name in ("train", "test", "source")}
-    openers["tracking"] = partial(_tracking_domain, base, "tracking", None)
-    openers[target] = partial(_tracking_domain, base, target, rate)
+    openers["tracking"] = partial(_tracking_domain, base, "tracking", None, sequence)
+    openers[target] = partial(_tracking_domain, base, target, rate, sequence)
     return KITTI.dataset(classes=CLASSES, input_shape=(3, SIDE, SIDE), targets=(target,), openers=openers)
 
 
@@ -62,11 +65,20 @@ def object_frames(base: Path) -> list[Frame]:
     return [_largest(folder / "image_2" / f"{file.stem}.png", objects) for file, objects in found if objects]
 
 
-def tracking_frames(base: Path) -> list[Frame]:
-    """The frames of the tracking set, sequence by sequence in time order."""
+def tracking_frames(base: Path, sequence: int | None = None) -> list[Frame]:
+    """The frames of the tracking set, sequence by sequence in time order; or those of one sequence."""
     folder = base / "tracking" / "training"
+    files = _label_files(folder / "label_02", "tracking")
+    if sequence is not None:
+        files = [file for file in files if file.stem == f"{sequence:04d}"]
+        if not files:
+            raise MissingData(
+                f"sequence {sequence:04d} of KITTI's tracking set",
+                [folder / "label_02" / f"{sequence:04d}.txt"],
+                "note-tta data download kitti",
+            )
     frames = []
-    for file in _label_files(folder / "label_02", "tracking"):
+    for file in files:
         by_frame: dict[int, list[tuple[int, Box]]] = {}
         for line, words in _lines(file):
             if not words[0].isdigit():
@@ -182,8 +194,8 @@ def _source_domain(base: Path, name: str) -> Domain:
     return _frames_domain(name, chosen, read_frame, "published")
 
 
-def _tracking_domain(base: Path, name: str, rate: float | None) -> Domain:
-    frames = tracking_frames(base)
+def _tracking_domain(base: Path, name: str, rate: float | None, sequence: int | None) -> Domain:
+    frames = tracking_frames(base, sequence)
     if rate is None:
         return _frames_domain(name, frames, read_frame, "published")
     places = [rain_folders(base)[0] / frame.picture.relative_to(base / "tracking") for frame in frames]
@@ -238,7 +250,7 @@ KITTI = DatasetRecord(
     ),
     opens=open_kitti,
     checks=_check,
-    options={"rate": "rain of this many mm/hr"},
+    options={"rate": "rain of this many mm/hr", "sequence": "only this sequence of the tracking set"},
     prepares=_prepare,
     archives=(
         _archive("object", "label_2", "label_2", "5 MB"),

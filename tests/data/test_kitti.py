@@ -31,6 +31,18 @@ def test_tracking_frames_come_in_order_and_rain_is_rendered(tmp_path):
     assert open_dataset("kitti", tmp_path, rate=50.0).targets == ("rain_50",)
 
 
+def test_one_sequence_is_a_part_of_the_stream(tmp_path):
+    write_kitti(tmp_path)
+    labels = tmp_path / "kitti/tracking/training/label_02"
+    (labels / "0003.txt").write_text("0 1 Tram 0 0 0 1 1 50 50 1 1 1 0 0 0 0\n")
+    whole = open_dataset("kitti", tmp_path).domain("rain_200")
+    part = open_dataset("kitti", tmp_path, sequence=0).domain("rain_200")
+    assert (len(whole), len(part)) == (3, 2)
+    assert whole.labels[:2].tolist() == part.labels.tolist()
+    with pytest.raises(MissingData, match="sequence 0004 of KITTI's tracking set"):
+        open_dataset("kitti", tmp_path, sequence=4).domain("rain_200")
+
+
 def test_a_rendered_tree_and_depth_maps_are_used(tmp_path):
     write_kitti(tmp_path)
     depth = tmp_path / "kitti/tracking/training/depth_02/0000/000000.png"
