@@ -46,6 +46,7 @@ class Contender:
         self._generator = torch.Generator().manual_seed(0)
         for _ in range(WARM):
             method(self._frame())
+        self._finish()
 
     def take_turn(self, frames: int) -> None:
         """Time some calls."""
@@ -60,13 +61,17 @@ class Contender:
             if number >= SETTLE:
                 times.append(time.perf_counter() - start)
         self.rounds.append(times)
-        while getattr(self.method, "busy", False):  # an update must not run into another contender's turn
-            time.sleep(0.001)
+        self._finish()
 
     @property
     def calls(self) -> list[float]:
         """Seconds per call, of all turns."""
         return [seconds for turn in self.rounds for seconds in turn]
+
+    def _finish(self) -> None:
+        """Wait for the update, which must not run into another contender's turn."""
+        while getattr(self.method, "busy", False):
+            time.sleep(0.001)
 
     def _frame(self) -> Tensor:
         return torch.rand(1, 3, 32, 32, generator=self._generator)

@@ -53,6 +53,9 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Seconds a call of each contender, `repeats` times, in turns and in alternating order.
 
+    Each turn begins with a call that is not timed, so that no contender pays for the memory and the caches that the one
+    before it left.
+
     Args:
         contenders: What to time, by name.
         repeats: How many rounds.
@@ -67,6 +70,7 @@ def take_turns(
     for repeat in range(repeats):
         names = list(contenders)
         for name in names if repeat % 2 == 0 else reversed(names):
+            contenders[name]()
             seconds[name].append(_seconds(contenders[name], loops[name]))
     return seconds
 

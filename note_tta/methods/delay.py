@@ -25,7 +25,7 @@ EXECUTORS = ("thread",)
 """The ways to compute a delayed update beside the calls."""
 NICENESS = 10
 """The low priority, where 0 is usual and 19 the lowest."""
-PATIENCE = 2.0
+PATIENCE = 1.25
 """How many times its share of the work that is left a call waits for at most."""
 PAUSE = 0.2
 """How long an update waits for a next call after an answer, in multiples of the time that the answer took."""

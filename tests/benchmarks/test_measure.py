@@ -71,7 +71,7 @@ def test_ratios_of_several_cases_become_their_geometric_mean():
 def test_contenders_take_turns():
     calls = []
     seconds = take_turns({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 4, least=0)
-    assert "".join(calls[8:]) == "abbaabba"
+    assert "".join(calls[8:]) == "aabbbbaaaabbbbaa"  # one call that is not timed, and one that is
     assert [len(s) for s in seconds.values()] == [4, 4]
 
 
@@ -109,6 +109,7 @@ def test_every_call_but_the_warm_ones_is_timed_and_no_update_runs_into_another_t
     monkeypatch.setattr(latency, "SETTLE", 1)
     methods = [Busy(), Busy()]
     contenders = [latency.Contender(method) for method in methods]
+    assert [method.asked for method in methods] == [3, 3]  # until it was no longer busy
     latency._take_turns(contenders, 4 * latency.ROUNDS - 1)
     for method, contender in zip(methods, contenders, strict=True):
         assert method.shapes == [(1, 3, 32, 32)] * (3 + latency.ROUNDS * (1 + 4)) and not method.busy
