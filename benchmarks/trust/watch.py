@@ -26,7 +26,17 @@ from .common import BATCH, TREE, source_model
 from .figures import read, write
 from .watch_cases import COLLAPSES, WINDOW
 from .watch_published import published
-from .watch_streams import ATTACKS, Pool, at_size, correlated, drifting, pool, small_model, source_batches
+from .watch_streams import (
+    ATTACKS,
+    Pool,
+    at_size,
+    clean_digits,
+    correlated,
+    drifting,
+    pool,
+    small_model,
+    source_batches,
+)
 
 PATH = TREE / "results" / "benchmarks" / "watch.json"
 CLEAN_AFTER = 1000
@@ -50,7 +60,7 @@ def main() -> int:
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
     parser.add_argument("--samples", type=int, default=10_000, help="of each attack")
     parser.add_argument("--attacks", nargs="+", default=list(ATTACKS))
-    parser.add_argument("--cases", nargs="+", help="collapses, corruptions or costs; all by default")
+    parser.add_argument("--cases", nargs="+", help="collapses, published datasets or costs; all by default")
     parser.add_argument(
         "--honest", type=int, nargs=2, default=[50_000, 450_000], help="samples of each, at 32x32 and at 8x8"
     )
@@ -66,7 +76,15 @@ def main() -> int:
 def attacks(arguments: argparse.Namespace) -> None:
     """The error on clean samples after each attack, with the watch, then without it."""
     never = after(note())
-    write(arguments.out, ("attacks",), {"clean_samples_after": CLEAN_AFTER, "never_attacked": never})
+    write(
+        arguments.out,
+        ("attacks",),
+        {
+            "clean_samples_after": CLEAN_AFTER,
+            "never_attacked": never,
+            "clean_digits_instead": harm(note(), clean_digits(arguments.samples), never),
+        },
+    )
     for name in arguments.attacks:
         x, watch = ATTACKS[name](arguments.samples), watched()
         row: dict[str, Any] = {"samples": len(x), "with": harm(watch, x, never)}
@@ -157,6 +175,7 @@ def collapses(arguments: argparse.Namespace) -> None:
         frozen = [round(100 * float(part.mean()), 1) for part in theirs]
         row = {
             "window": WINDOW,
+            "period": case.period,
             "errors": errors,
             "errors_of_source": frozen,
             "first_alarm": next((event.samples for event in watch.alarms), None),

@@ -11,7 +11,7 @@ import note_tta as tta
 from note_tta import streams
 
 from .common import BATCH
-from .watch_published import cifar_model, cifar_source, cifar_stream
+from .watch_published import published_model, source_of, stream_of
 from .watch_streams import DOMAINS, Pool, at_size, drifting, pool, small_model, source_batches
 
 WINDOW = 512
@@ -56,21 +56,26 @@ SHUFFLED = 2048
 """Samples in no order before a stream becomes correlated."""
 
 
+def _cifar(corruption: str, samples: int) -> Pool:
+    x, y = zip(*stream_of("cifar10", corruption, samples), strict=True)
+    return torch.cat(x), torch.cat(y)
+
+
 def _shuffled_then_correlated(corruption: str, samples: int) -> Iterator[Pool]:
-    x, y = cifar_stream(corruption, samples + SHUFFLED)
+    x, y = _cifar(corruption, samples + SHUFFLED)
     mixed = torch.randperm(SHUFFLED, generator=torch.Generator().manual_seed(0))
     order = torch.cat([mixed, torch.arange(SHUFFLED, len(y))])
     yield from zip(x[order].split(BATCH), y[order].split(BATCH), strict=True)
 
 
 def _in_order(corruption: str, samples: int) -> Iterator[Pool]:
-    x, y = cifar_stream(corruption, samples)
+    x, y = _cifar(corruption, samples)
     yield from zip(x.split(BATCH), y.split(BATCH), strict=True)
 
 
 def _recurring_corruptions() -> Iterator[Pool]:
     """Correlated CIFAR10-C that goes from one corruption to the next, again and again, without a pause."""
-    whole = {corruption: cifar_stream(corruption, 8 * WINDOW) for corruption in RECURRING}
+    whole = {corruption: _cifar(corruption, 8 * WINDOW) for corruption in RECURRING}
     for visit in range(VISITS):
         own = slice(visit % 8 * WINDOW, (visit % 8 + 1) * WINDOW)
         for x, y in whole.values():
@@ -129,19 +134,19 @@ COLLAPSES: dict[str, Case] = {
         len(DOMAINS) * STRETCH // WINDOW,
     ),
     "RoTTA, CIFAR10-C contrast and brightness, twenty visits to each": Case(
-        lambda: tta.RoTTA(cifar_model("bn")),
-        cifar_source,
+        lambda: tta.RoTTA(published_model("cifar10", "bn")),
+        lambda: source_of("cifar10"),
         _recurring_corruptions,
         len(RECURRING),
     ),
     "TENT, CIFAR10-C brightness, correlated": Case(
-        lambda: tta.TENT(cifar_model("bn")),
-        cifar_source,
+        lambda: tta.TENT(published_model("cifar10", "bn")),
+        lambda: source_of("cifar10"),
         lambda: _in_order("brightness", 4096),
     ),
     "TENT, CIFAR10-C brightness, shuffled, then correlated": Case(
-        lambda: tta.TENT(cifar_model("bn")),
-        cifar_source,
+        lambda: tta.TENT(published_model("cifar10", "bn")),
+        lambda: source_of("cifar10"),
         lambda: _shuffled_then_correlated("brightness", 3072),
     ),
 }

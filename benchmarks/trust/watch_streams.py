@@ -110,7 +110,8 @@ def drifting(samples: int, seed: int, stretch: int = 6000) -> Iterator[Pool]:
                 return
 
 
-def _clean(samples: int) -> Tensor:
+def clean_digits(samples: int) -> Tensor:
+    """Correlated digits like the source's: no attack, and what most attacks are made of."""
     return torch.cat([x for x, _ in correlated("test", samples, seed=400)])[:samples]
 
 
@@ -123,20 +124,20 @@ def _filled(value: float) -> Callable[[int], Tensor]:
 
 
 def _gain(samples: int) -> Tensor:
-    return 4 * _clean(samples)
+    return 4 * clean_digits(samples)
 
 
 def _noise_ramp(samples: int) -> Tensor:
     share = torch.linspace(0, 1, samples)[:, None, None, None]
-    return (1 - share) * _clean(samples) + share * _noise(samples)
+    return (1 - share) * clean_digits(samples) + share * _noise(samples)
 
 
 def _gain_ramp(samples: int) -> Tensor:
-    return torch.linspace(1, 4, samples)[:, None, None, None] * _clean(samples)
+    return torch.linspace(1, 4, samples)[:, None, None, None] * clean_digits(samples)
 
 
 def _fading(samples: int) -> Tensor:
-    x = _clean(samples)
+    x = clean_digits(samples)
     return x.mean() + torch.linspace(1, 0.02, samples)[:, None, None, None] * (x - x.mean())
 
 
@@ -152,17 +153,17 @@ def _repeated(samples: int) -> Tensor:
 
 def _frozen_frames(samples: int) -> Tensor:
     """Every frame comes a hundred times, as from a camera that hangs."""
-    return _clean(samples // 100 + 1).repeat_interleave(100, 0)[:samples]
+    return clean_digits(samples // 100 + 1).repeat_interleave(100, 0)[:samples]
 
 
 def _dead_rows(samples: int) -> Tensor:
-    x = _clean(samples).clone()
+    x = clean_digits(samples).clone()
     x[:, :, 8:20] = 0
     return x
 
 
 def _turning(samples: int) -> Tensor:
-    x, angle = _clean(samples), torch.linspace(0, 2 * math.pi, samples)
+    x, angle = clean_digits(samples), torch.linspace(0, 2 * math.pi, samples)
     rows = [
         torch.stack([angle.cos(), -angle.sin(), 0 * angle], 1),
         torch.stack([angle.sin(), angle.cos(), 0 * angle], 1),

@@ -29,8 +29,10 @@ from .tally import Tally
 
 CANARIES = 64
 """How many source samples are kept."""
-TOGETHER = 16
-"""How many samples the source model answers in one pass; half as many while the stream is watched closely."""
+TOGETHER = 8
+"""How many samples the source model answers in one pass; so many show a clear misfit."""
+FITTED = 16
+"""To how many of the latest compared samples each state is fitted before one of them is returned to."""
 REST = 2
 """For how many looks learning rests after an alarm; the rest doubles if the next alarm comes soon."""
 LONGEST_REST = 64
@@ -107,11 +109,10 @@ class Watch(Wrapper):
         self.tally = self.part("tally", Tally())
         self.journal = self.part("journal", Journal())
         self.ring = self.part("snapshots", Snapshots())
-        self.recent = self.part("recent", FIFO(TOGETHER))
-        reference = (
-            None if source is None else learn_reference(self.inner, source, self.bench, CANARIES, tolerance)
-        )
-        self._known = self.part("reference", Known(reference))
+        self.recent = self.part("recent", FIFO(FITTED))
+        self._known = self.part("reference", Known())
+        if source is not None:
+            self._know(learn_reference(self.inner, source, self.bench, CANARIES, tolerance))
 
     @property
     def health(self) -> Health:
@@ -235,13 +236,13 @@ class Watch(Wrapper):
             for row in range(-(before + 1) % step, tally.samples - before, step):
                 self._keep(x[row], int(torch.as_tensor(rows[row]).argmax()))
         if before // self.sample != tally.samples // self.sample:
-            self._see_what_is_due(step)
+            self._see_what_is_due()
         return logits
 
-    def _see_what_is_due(self, step: int) -> None:
+    def _see_what_is_due(self) -> None:
         """Count and compare answers, and look at the signals if a look is due."""
         tally = self.tally
-        compares = tally.unasked >= (TOGETHER if step == self.sample else TOGETHER // 2)
+        compares = tally.unasked >= TOGETHER
         if compares or self._look_is_due or tally.is_full:
             tally.count(torch.inf if self.reference is None else self.reference.threshold, self.look)
         if compares:
@@ -356,9 +357,8 @@ class Watch(Wrapper):
         tally.start_over()
         tally.counts["rollbacks"] += 1
         super().pause()
-        self._tell(
-            "rollback", f"back to {name_of(target)}; learning is paused", {"rest": tally.rest * self.look}
-        )
+        words = f"back to {name_of(target)}; learning is paused"
+        self._tell("rollback", words, {"rest": tally.rest * self.look})
 
     def _wake(self) -> None:
         """Let learning begin again after a rest if the answers are varied, or in any case after a long rest."""

@@ -202,6 +202,17 @@ def test_returns_to_the_source_when_the_stream_is_as_it_was(digits, clean):
     assert float(moved.max()) < 2
 
 
+def test_returns_within_640_samples_of_a_sudden_change(digits, clean):
+    watch = tta.Watch(tta.NOTE(digits))
+    feed(watch, clean[0][:1536])
+    for name, tensor in watch.inner.tensors.items():
+        if name.endswith("running_var"):
+            tensor.mul_(16)
+    feed(watch, torch.cat([clean[0][1536:], clean[0][:128]]))
+    (event,) = (event for event in watch.events if event.kind == "return")
+    assert event.samples == 1536 + 640
+
+
 def test_a_state_goes_on_exactly(poisoned, digits, clean, noise):
     file = io.BytesIO()
     torch.save(poisoned.state_dict(), file)
