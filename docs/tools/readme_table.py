@@ -33,8 +33,8 @@ EMPTY = "No results are committed yet; `note-tta reproduce table1 --dataset cifa
 def table(folder: Path, link: str = "docs/results.md") -> str:
     """Return the table in Markdown, or a sentence if there are no results.
 
-    For each dataset the setup with the most results is shown. A cell is the mean over the target domains and seeds
-    that Source has; a method with fewer is left out.
+    For each dataset the setup with the most results is shown. A cell is the mean over the samples and target domains
+    that Source has, and the seeds that all methods have; a method with fewer samples or domains is left out.
     """
     scores = Scores(Store(folder))
     setups = [setup for name in SHOWN if (setup := scores.main_setup(name))]
@@ -82,7 +82,12 @@ def _behind(setups: list[Setup], columns: list[dict[str, str]]) -> str:
 
 def _column(scores: Scores, setup: Setup) -> dict[str, str]:
     source = scores.of(setup.row("source"))
-    over = None if source is None else source.coverage
+    if source is None:
+        return {}
+    over = source.coverage
+    whole = [score.coverage for row in ROWS if (score := scores.of(setup.row(row)))]
+    seeds = min((each.seeds for each in whole if each._replace(seeds=over.seeds) == over), key=len)
+    over = over._replace(seeds=seeds)
     found = {row: score for row in ROWS if (score := scores.of(setup.row(row), over=over))}
     means = {row: round(score.number.mean, 1) for row, score in found.items()}
     cells = {}

@@ -89,6 +89,15 @@ def test_a_row_that_covers_less_than_source_is_left_out(tool, tmp_path):
     assert [line.split(" | ")[0] for line in lines[2:-2]] == ["| Source"]
 
 
+def test_rows_are_compared_over_the_seeds_that_all_have(tool, tmp_path):
+    save(tmp_path, "source", 50.0)
+    save(tmp_path, "source", 30.0, seed=1)
+    save(tmp_path, "tent", 60.0)
+    text = tool("readme_table").table(tmp_path)
+    assert "| Source | **50.0** |" in text
+    assert "| TENT | 60.0" in text
+
+
 def test_without_results_a_sentence_stands_in_the_tables_place(tool, tmp_path):
     assert tool("readme_table").table(tmp_path / "none").startswith("No results are committed yet")
 
