@@ -81,14 +81,9 @@ def _behind(setups: list[Setup], columns: list[dict[str, str]]) -> str:
 
 
 def _column(scores: Scores, setup: Setup) -> dict[str, str]:
-    source = scores.of(setup.row("source"))
-    if source is None:
-        return {}
-    over = source.coverage
-    whole = [score.coverage for row in ROWS if (score := scores.of(setup.row(row)))]
-    seeds = min((each.seeds for each in whole if each._replace(seeds=over.seeds) == over), key=len)
-    over = over._replace(seeds=seeds)
-    found = {row: score for row in ROWS if (score := scores.of(setup.row(row), over=over))}
+    scored = scores.together({row: setup.row(row) for row in ROWS})
+    source = scored["source"]
+    found = {row: each for row, each in scored.items() if each and source and each.coverage == source.coverage}
     means = {row: round(score.number.mean, 1) for row, score in found.items()}
     cells = {}
     for row, score in found.items():

@@ -121,7 +121,8 @@ def orderings(scores: Scores) -> list[Ordering]:
 def _ordering(scores: Scores, setup: Setup, stream: str) -> Ordering | None:
     """The order of a column. A method over other samples than most has no place in it."""
     rows = [*METHOD_ROWS, *(["note_iid"] if stream == "iid" else [])]
-    found = {row: score for row in rows if (score := scores.of(setup.row(row, Point(stream))))}
+    scored = scores.together({row: setup.row(row, Point(stream)) for row in rows})
+    found = {row: score for row, score in scored.items() if score}
     if len(found) < 2:
         return None
     shared = usual([score.coverage for score in found.values()])

@@ -190,7 +190,7 @@ def _curves(experiment: Experiment, scores: Scores, setup: Setup) -> Iterator[Fi
 def _visit_curves(experiment: Experiment, scores: Scores, setup: Setup) -> Iterator[Figure]:
     """The error of each visit of a recurring stream, a line per row."""
     (point,) = experiment.points
-    found = {row: scores.of(setup.row(row, point)) for row in experiment.rows}
+    found = scores.together({row: setup.row(row, point) for row in experiment.rows})
     lines = {row: visit_errors(score) for row, score in found.items() if score}
     titles = {row: experiment.label(row) for row in lines}
     if lines:
@@ -206,7 +206,7 @@ def _figure_of(experiment: Experiment, setup: Setup, over: str, paint: Callable[
 
 def _mean_curves(experiment: Experiment, scores: Scores, setup: Setup) -> Iterator[Figure]:
     """Mean error so far over domains and seeds, for the rows with the same coverage as NOTE."""
-    found = {row: scores.of(setup.row(row)) for row in experiment.rows}
+    found = scores.together({row: setup.row(row) for row in experiment.rows})
     note, curves = found["note"], {}
     for row, score in found.items():
         if note is not None and score is not None and score.coverage == note.coverage:

@@ -102,7 +102,8 @@ def report_page(report: Report) -> str:
     ]
     cards = []
     for setup in (setup for setup in setups if not setup.data_options):
-        found = {row: score.number.mean for row in CARD_ROWS if (score := scores.of(setup.row(row)))}
+        scored = scores.together({row: setup.row(row) for row in CARD_ROWS})
+        found = {row: score.number.mean for row, score in scored.items() if score}
         if len(found) > 1:
             over = ", ".join(filter(None, [setup.label, "correlated stream, error in percent"]))
             cards.append({"title": DATASETS[setup.dataset].title, "subtitle": over, "errors": found})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean, pstdev
@@ -148,6 +148,22 @@ class Scores:
         if not all(key in runs for key in wanted):
             return None
         return _score(over.samples, {key: runs[key] for key in wanted})
+
+    def together(self, rows: Mapping[str, Cell]) -> dict[str, Score | None]:
+        """The scores of rows that are shown side by side: over the seeds that all of them have, if there are any.
+
+        A row over other samples or domains than the most complete one keeps its own seeds.
+        """
+        scores = {name: self.of(row) for name, row in rows.items()}
+        found = [score for score in scores.values() if score]
+        if not found:
+            return scores
+        most = max(found, key=_completeness).coverage
+        seeds = [{*each.coverage.seeds} for each in found if each.coverage._replace(seeds=most.seeds) == most]
+        over = most._replace(seeds=tuple(sorted(set.intersection(*seeds))))
+        if not over.seeds:
+            return scores
+        return {name: self.of(row, over=over) or scores[name] for name, row in rows.items()}
 
     def pair(self, one: Cell, other: Cell) -> tuple[Score, Score] | None:
         """The scores of two rows over the domains and seeds that both have; None if they share none.

@@ -141,11 +141,9 @@ def _column(
 def _by_dataset(experiment: Experiment, scores: Scores, label: str, setups: Setups) -> Iterator[Table]:
     """One column per dataset and stream, and the average over datasets."""
     scored = {
-        (point, name): {
-            row: scores.of(setup.row(row, point))
-            for row in experiment.rows
-            if experiment.has(row, point.stream)
-        }
+        (point, name): scores.together(
+            {row: setup.row(row, point) for row in experiment.rows if experiment.has(row, point.stream)}
+        )
         for point in experiment.points
         for name, setup in setups.items()
     }
@@ -204,7 +202,7 @@ def _by_domain(experiment: Experiment, scores: Scores, label: str, setups: Setup
             stream = point.stream
             for rows in (experiment.rows, ("source", *more, "note") if more else ()):
                 wanted = [row for row in rows if experiment.has(row, stream)]
-                found = {row: scores.of(setup.row(row, point)) for row in wanted}
+                found = scores.together({row: setup.row(row, point) for row in wanted})
                 ablation = rows is not experiment.rows
                 own = [row for row in found if found[row] and (row in more or not ablation)]
                 if len(own) <= (0 if ablation else 1):
@@ -261,7 +259,7 @@ def _by_visit(experiment: Experiment, scores: Scores, label: str, setups: Setups
     """Every fifth visit of a recurring stream, and the mean over all."""
     (point,) = experiment.points
     for dataset, setup in setups.items():
-        found = {row: scores.of(setup.row(row, point)) for row in experiment.rows}
+        found = scores.together({row: setup.row(row, point) for row in experiment.rows})
         errors = {row: (visit_errors(score), score.coverage) for row, score in found.items() if score}
         columns = []
         for visit in [0, *range(4, point.visits, 5)]:

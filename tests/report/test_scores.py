@@ -52,6 +52,22 @@ def test_the_longest_run_of_a_row_is_taken(fakes):
     assert scores.of(SETUP.row("note")).number.mean == 10.0
 
 
+def test_rows_side_by_side_are_over_the_seeds_that_all_have(fakes):
+    targets = {"cifar10": ["fog"]}
+    records = []
+    for row, seeds, samples in (("note", (0, 1), None), ("tent", (0,), None), ("cotta", (0, 1), 100)):
+        cells = fakes.cells(
+            "table1", datasets=["cifar10"], targets=targets, seeds=seeds, rows=[row], samples=samples
+        )
+        records += [fakes.record(c, 10.0 + 10 * c.stream.seed) for c in cells]
+    scores = Scores(records)
+    found = scores.together({row: SETUP.row(row) for row in ("note", "tent", "cotta", "source")})
+    assert found["source"] is None
+    assert {row: found[row].coverage.seeds for row in ("note", "tent")} == {"note": (0,), "tent": (0,)}
+    assert found["note"].number == Number(10.0, None)
+    assert found["cotta"].number == Number(15.0, 5.0)  # over other samples: nothing to share
+
+
 def compared(fakes, *runs):
     """NOTE's and Source's errors in a pair, from runs `(row, samples, domains, seeds, error)`."""
     records = []
