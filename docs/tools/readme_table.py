@@ -83,7 +83,9 @@ def _behind(setups: list[Setup], columns: list[dict[str, str]]) -> str:
 def _column(scores: Scores, setup: Setup) -> dict[str, str]:
     scored = scores.together({row: setup.row(row) for row in ROWS})
     source = scored["source"]
-    found = {row: each for row, each in scored.items() if each and source and each.coverage == source.coverage}
+    found = {
+        row: each for row, each in scored.items() if each and source and each.coverage == source.coverage
+    }
     means = {row: round(score.number.mean, 1) for row, score in found.items()}
     cells = {}
     for row, score in found.items():
