@@ -29,6 +29,7 @@ from .safe_load import load_plain
 _CARD = "note_tta_card"
 _ARCHITECTURE = {"name", "num_classes", "norm", "width", "in_channels", "mean", "std"}
 _WRAPPERS = ("state_dict", "model", "net")
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def save_checkpoint(path: str | Path, model: nn.Module, card: Mapping[str, Any]) -> None:
@@ -136,7 +137,8 @@ def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) 
     It reads safetensors and `.pt` files of tensors. An enclosing `state_dict` or `model` entry and the `module.`
     prefix of data-parallel training are removed. Checkpoints of NOTE's authors load: the `._bn.` level of their
     IABN layers is removed, and `shortcut` in their CIFAR networks becomes `downsample`. BatchNorm weights fit
-    IABN layers as they are. The model changes only if everything fits.
+    IABN layers as they are; a model with GroupNorm takes all but their statistics. The model changes only if
+    everything fits.
 
     A warning says if the tensors fit but the file's network computes something else: with other norm layers, or,
     in the authors' CIFAR networks, with another input normalisation.
@@ -164,6 +166,8 @@ def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) 
     own = dict(model.state_dict())
     found = _read_tensors(path)
     tensors = {_own_name(name, own): tensor for name, tensor in found.items()}
+    if not _has_statistics(own):
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith(_STATISTICS)}
     head = next((n for n, m in reversed(list(model.named_modules())) if isinstance(m, nn.Linear)), None)
     if new_head and head is not None:
         for name in (f"{head}.weight", f"{head}.bias"):
@@ -312,11 +316,17 @@ def _norm_settings(path: Path, found: Mapping[str, Tensor]) -> dict[str, Any]:
     return {"alpha": float(built.get("alpha", 4.0)), "correction": built.get("correction", 0)}
 
 
+def _has_statistics(tensors: Mapping[str, Tensor]) -> bool:
+    return any(name.endswith(_STATISTICS) for name in tensors)
+
+
 def _differences(model: nn.Module, found: Mapping[str, Tensor], iabn: Mapping[str, Any]) -> list[str]:
     """In what a model that fits a file's tensors still computes something else than the file's network."""
     told = []
     own = iabn_settings(model)
-    if iabn and own != iabn:
+    if _has_statistics(found) and not _has_statistics(model.state_dict()):
+        told.append("its layers are BatchNorm, the model's are not: train the model before you use it")
+    elif iabn and own != iabn:
         settings = "alpha={alpha:g}, correction={correction}"
         kind = f"IABN layers of {settings.format(**own)}" if own else "BatchNorm layers"
         wanted = settings.format(**iabn)

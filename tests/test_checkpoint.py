@@ -426,3 +426,20 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_batch_norm_weights_start_a_network_with_group_norm(tmp_path):
+    with_batch_norm, with_group_norm = (
+        build_model("digits_cnn", 3, width=4, norm=norm) for norm in ("bn", "gn")
+    )
+    for p in with_batch_norm.parameters():
+        torch.nn.init.normal_(p)
+    torch.save(with_batch_norm.state_dict(), tmp_path / "bn.pt")
+    with pytest.warns(
+        UserWarning, match=r"bn\.pt: its layers are BatchNorm, the model's are not: train the model"
+    ):
+        load_weights(with_group_norm, tmp_path / "bn.pt")
+    for (name, ours), theirs in zip(
+        with_group_norm.named_parameters(), with_batch_norm.parameters(), strict=True
+    ):
+        assert torch.equal(ours, theirs), name

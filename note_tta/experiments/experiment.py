@@ -91,7 +91,7 @@ class Experiment:
             for variant in (*self.rows, *self.ablations_of(dataset))
             if self.has(variant, point.stream)
             and (rows is None or variant in rows)
-            and _takes(variant, dataset)
+            and _takes(variant, dataset, fixed.get("model", ""))
         ]
 
 
@@ -99,7 +99,7 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
     """Return the cell of a row at a point, with `fixed` fields (domain, seed, model, …).
 
     A batch-free method has one cell for all batch sizes. For NOTE, the size sets the capacity of the memory and the
-    interval between updates.
+    interval between updates. On a network without BatchNorm the source model has the network's own norm layers.
     """
     from ..methods import method_class
 
@@ -115,7 +115,7 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
     return Cell(
         stream_at(dataset, point, **of_stream),
         method=row.method,
-        norm=row.norm,
+        norm=row.norm if row.trained_with else _norm(row.norm, fixed.get("model", "")),
         batch_size=batch_size,
         method_options=options(method_options),
         norm_options=row.norm_options,
@@ -153,10 +153,20 @@ def _correlated_order(dataset: str) -> str:
     return DATASETS[dataset].stream
 
 
-def _takes(variant: str, dataset: str) -> bool:
-    """Whether a row's method accepts the samples of a dataset: some methods accept only images."""
+def _takes(variant: str, dataset: str, model: str) -> bool:
+    """Whether a row's method accepts the samples of a dataset and the norm layers of a network."""
     from ..data import DATASETS
     from ..methods import method_class
 
-    needs_images = method_class(VARIANTS[variant].method).needs_images
-    return not (needs_images and DATASETS[dataset].network.startswith("sensor"))
+    row = VARIANTS[variant]
+    method = method_class(row.method)
+    if _norm("bn", model) != "bn" and (row.trained_with or method.needs_norm in ("batch", "IABN")):
+        return False
+    return not (method.needs_images and DATASETS[dataset].network.startswith("sensor"))
+
+
+def _norm(norm: str, model: str) -> str:
+    """Return the norm layers of a network that is to have these: its own if it cannot have them."""
+    from ..models import MODELS
+
+    return norm if model not in MODELS or norm in MODELS[model].norms else MODELS[model].norms[0]

@@ -38,7 +38,7 @@ class Variant:
 VARIANTS = {name: Variant(name) for name in METHOD_HOMES} | {
     "iabn": Variant("source", "IABN", "iabn"),
     "pbrs": Variant("note", "PBRS", "bn"),
-    "iabn_rs": Variant("note", "IABN+RS", method_options=options(memory="reservoir")),
+    "iabn_rs": Variant("note", "IABN+RS", "iabn", method_options=options(memory="reservoir")),
     "in_pbrs": Variant("note", "IN+PBRS", "in"),
     "in_star_pbrs": Variant("note", "IN*+PBRS", "iabn*", norm_options=options(alpha=0.0)),
     "iabn_star": Variant("source", "IABN*", "iabn*"),

@@ -61,6 +61,9 @@ MODELS: dict[str, Architecture] = {
     "resnet20_projection": Architecture(
         _resnet(BasicBlock, (3, 3, 3), "cifar"), 16, 3, "ResNet-20 with 1x1 convolutions as shortcuts"
     ),
+    "resnet20_gn": Architecture(
+        partial(SmallResNet, depth=20), 16, 3, "ResNet-20 with GroupNorm", norms=("gn",)
+    ),
     "resnet32": Architecture(partial(SmallResNet, depth=32), 16, 3, "ResNet-32 for 32x32 images"),
     "resnet44": Architecture(partial(SmallResNet, depth=44), 16, 3, "ResNet-44 for 32x32 images"),
     "resnet56": Architecture(partial(SmallResNet, depth=56), 16, 3, "ResNet-56 for 32x32 images"),

@@ -14,6 +14,7 @@ from ..experiments.catalog import EXPERIMENTS
 from ..experiments.cell import Cell, Options, Stream
 from ..experiments.experiment import Point, template_for
 from ..experiments.store import Record
+from ..models import MODELS
 from .coverage import Coverage
 from .paper_numbers import Number, paper_number
 
@@ -76,14 +77,15 @@ class Setup(NamedTuple):
         return DATASETS[self.dataset].title + (f" · {self.label}" if self.label else "")
 
     def paper(self, stream: str, variant: str, domain: str | None = None) -> Number | None:
-        """The paper's error for comparison; None if the data has other options than the paper's.
+        """The paper's error for comparison; None if the data has other options, or the network no BatchNorm.
 
         Example:
             >>> Setup("cifar10", "resnet20").paper("correlated", "note")
             Number(mean=21.1, std=0.6)
             >>> Setup("cifar10", "resnet20", data_options=(("severity", 3),)).paper("correlated", "note")
         """
-        if self.data_options or self.dataset not in DATASETS:
+        no_batch_norm = self.model in MODELS and "bn" not in MODELS[self.model].norms
+        if self.data_options or self.dataset not in DATASETS or no_batch_norm:
             return None
         only = DATASETS[self.dataset].targets == (domain,)  # the mean is over this domain
         return paper_number(self.dataset, stream, variant, None if only else domain)

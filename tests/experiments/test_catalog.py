@@ -213,3 +213,21 @@ def test_methods_that_add_to_eta_select_samples_as_eta_does(dataset):
     selection = {key: DATASET_OPTIONS["eta", dataset][key] for key in ("optimizer", "lr", "redundancy")}
     for name in ("eata", "rdumb"):
         assert selection.items() <= DATASET_OPTIONS[name, dataset].items(), name
+
+
+class TestNetworksWithoutBatchNorm:
+    @pytest.mark.parametrize(("model", "norm"), [("vit_tiny", "ln"), ("resnet20_gn", "gn")])
+    def test_a_row_uses_the_networks_own_norm_layers(self, model, norm):
+        made = EXPERIMENTS["table-methods"].cells("cifar10", ["fog"], [0], model=model)
+        assert {cell.norm for cell in made} == {norm}
+        assert {"source", "tent", "sar", "note"} <= {cell.method for cell in made}
+
+    @pytest.mark.parametrize("name", ["table-methods", "table3", "table-iabn-star", "table-ptta"])
+    def test_rows_that_need_batch_norm_are_left_out(self, name):
+        made = EXPERIMENTS[name].cells("cifar10", ["fog"], [0], model="vit_tiny")
+        assert not {"bn_stats", "onda", "unmix_tns", "note_iid"} & {cell.method for cell in made}
+        assert len(made) == len(set(made))  # no row is another one under a second name
+
+    def test_a_network_with_batch_norm_keeps_its_rows(self):
+        made = EXPERIMENTS["table3"].cells("cifar10", ["fog"], [0], streams=["correlated"], model="resnet20")
+        assert [cell.norm for cell in made] == ["bn", "iabn", "bn", "iabn", "iabn", "in"]

@@ -212,3 +212,8 @@ def test_a_regenerated_dataset_is_called_so(fakes):
     records["fog"][0].provenance["data"]["origin"] = "regenerated"
     again = Scores([record for found in records.values() for record in found])
     assert again.of(SETUP.row("note")).coverage.regenerated
+
+
+def test_a_network_without_batch_norm_is_beside_no_number_of_the_paper():
+    assert Setup("cifar10", "resnet20").paper("correlated", "note") is not None
+    assert Setup("cifar10", "vit_tiny").paper("correlated", "note") is None
