@@ -13,7 +13,8 @@ from .claims import CLAIMS, Claim, Ordering
 from .coverage import coverage_text
 from .figures import Figure
 from .markdown_tables import LEGEND, escaped, markdown, number, table_line
-from .scores import Other, Scores
+from .paper_numbers import Number
+from .scores import Other, Score, Scores, visit_errors
 from .tables import Table, mean_run
 
 BESIDE = ("table1", "table2", "table-hapt", "table-mnist", "table3", "table-ablation")
@@ -26,7 +27,7 @@ BEYOND = (
 ARCHIVED = ("table1", "table-mnist")
 """What the page shows of an earlier version's results."""
 
-_TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:/([a-z-]+))?(?::(\w+))?\}")
+_TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:\.(\w+))?(?:/([a-z-]+))?(?::(\w+))?\}")
 
 
 @dataclass(frozen=True)
@@ -98,26 +99,37 @@ def details_page(report: Report) -> str:
 def filled_in(notes: str, scores: Scores) -> str:
     """Fill in the numbers of hand-written notes: `{note@hapt}` becomes NOTE's error on HAPT.
 
-    A token is `{row@dataset}`, where the row is one of `VARIANTS`. `/stream` may follow for another stream than
-    the correlated one, and `:domain` for one domain in place of the mean. `{run@hapt}` is the mean run length.
+    A token is `{row@dataset}`, where the row is one of `VARIANTS`. There may follow `.model` for another network than
+    the one with the most results, `/stream` for another stream than the correlated one, and `:domain` for one
+    domain in place of the mean, or `:visit20` for a visit of a recurring stream. `{run@hapt}` is the mean run length.
 
     Raises:
         ValueError: There is no such result.
     """
+    recurring = {point.stream: point for e in EXPERIMENTS.values() for point in e.points if point.visits > 1}
 
     def number_of(match: re.Match[str]) -> str:
-        row, dataset, stream, domain = match.groups()
-        setup = scores.main_setup(dataset)
-        point = Point(stream or "correlated")
+        row, dataset, model, stream, part = match.groups()
+        named = (setup for setup in scores.setups(dataset) if setup.model == model and not setup.data_options)
+        setup = next(named, None) if model else scores.main_setup(dataset)
+        point = recurring.get(stream, Point(stream or "correlated"))
         score = None if setup is None else scores.of(setup.row("source" if row == "run" else row, point))
-        if score is None or (domain and domain not in score.by_domain):
+        parts = {} if score is None else {None: score.number, **score.by_domain, **_by_visit(score)}
+        if score is None or part not in parts:
             raise ValueError(f"the notes ask for {match[0]}, and there is no such result")
-        run = mean_run([score])
         if row == "run":
+            run = mean_run([score])
             return "–" if run is None else f"{run:.1f}"
-        return number(score.by_domain[domain] if domain else score.number)
+        return number(parts[part])
 
     return _TOKEN.sub(number_of, notes)
+
+
+def _by_visit(score: Score) -> dict[str, Number]:
+    """The errors of a recurring stream by visit, called `visit1` and so on."""
+    recurring = all("visits" in record.result for found in score.records.values() for record in found)
+    errors = visit_errors(score) if recurring else []
+    return {f"visit{place}": Number(error) for place, error in enumerate(errors, 1)}
 
 
 def _origin(report: Report) -> list[str]:
@@ -135,9 +147,9 @@ def _shown(report: Report, name: str) -> list[str]:
 
 
 def _worth_showing(table: Table) -> bool:
-    """Whether a table has the paper's data options and more than two rows, which other tables have too."""
+    """Whether a table has the paper's data options and more rows than other tables have too."""
     measured = [row for row in table.rows if any(entry.ours for entry in table.entries(row))]
-    return table.usual and (len(measured) > 2 or len(measured) == len(table.rows))
+    return table.usual and (len(measured) > 2 or len(measured) == len(table.rows) > 1)
 
 
 def _average(table: Table) -> Table:

@@ -81,6 +81,38 @@ def test_the_numbers_of_notes_come_from_the_results(fakes, tmp_path):
             build_report(store.folder, tmp_path / "out")
 
 
+def test_notes_may_name_a_network_and_a_visit(fakes, tmp_path):
+    store = Store(tmp_path / "results")
+    for model, error in (("resnet20", 40.0), ("vit_tiny", 60.0)):
+        for cell in fakes.cells("table1", datasets=["cifar10"], seeds=(0,), rows=["source"], model=model):
+            store.save(fakes.record(cell, error))
+    (cell,) = fakes.cells(
+        "table-recurring", datasets=["cifar10"], seeds=(0,), rows=["rotta"], model="resnet20"
+    )
+    record = fakes.record(cell)
+    record.result["visits"] = {name: [30.0 + i for i in range(20)] for name in record.result["visits"]}
+    store.save(record)
+    notes = tmp_path / "results" / "notes.md"
+    notes.write_text(
+        "ViT {source@cifar10.vit_tiny}, RoTTA {rotta@cifar10/recurring:visit1}, "
+        "then {rotta@cifar10/recurring:visit20}.\n"
+    )
+    build_report(store.folder, tmp_path / "out")
+    assert "ViT 60.0, RoTTA 30.0, then 49.0." in (tmp_path / "out" / "results.md").read_text()
+    for missing in ("{source@cifar10.resnet56}", "{rotta@cifar10/recurring:visit21}"):
+        notes.write_text(missing)
+        with pytest.raises(ValueError, match="there is no such result"):
+            build_report(store.folder, tmp_path / "out")
+
+
+def test_a_table_of_one_row_is_not_on_the_overview(fakes, tmp_path):
+    store = Store(tmp_path / "results")
+    for record in fakes.records("table-options", datasets=["cifar10"], rows=["note"], seeds=(0,)):
+        store.save(record)
+    build_report(store.folder, tmp_path / "out")
+    assert "NOTE's options" not in (tmp_path / "out" / "results.md").read_text()
+
+
 def test_an_earlier_version_is_shown_under_its_own_name(fakes, folder, tmp_path):
     store = Store(tmp_path / "results")
     for record in fakes.records("table2", datasets=["kitti"], seeds=(0,)):
