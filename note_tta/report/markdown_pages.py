@@ -114,7 +114,9 @@ def filled_in(notes: str, scores: Scores) -> str:
         setup = next(named, None) if model else scores.main_setup(dataset)
         point = recurring.get(stream, Point(stream or "correlated"))
         score = None if setup is None else scores.of(setup.row("source" if row == "run" else row, point))
-        parts = {} if score is None else {None: score.number, **score.by_domain, **_by_visit(score)}
+        parts: dict[str | None, Number] = {}
+        if score is not None:
+            parts = {None: score.number, **score.by_domain, **_by_visit(score)}
         if score is None or part not in parts:
             raise ValueError(f"the notes ask for {match[0]}, and there is no such result")
         if row == "run":
