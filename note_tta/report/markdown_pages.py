@@ -114,15 +114,13 @@ def filled_in(notes: str, scores: Scores) -> str:
         setup = next(named, None) if model else scores.main_setup(dataset)
         point = recurring.get(stream, Point(stream or "correlated"))
         score = None if setup is None else scores.of(setup.row("source" if row == "run" else row, point))
-        parts: dict[str | None, Number] = {}
-        if score is not None:
-            parts = {None: score.number, **score.by_domain, **_by_visit(score)}
-        if score is None or part not in parts:
+        parts = {"": score.number, **score.by_domain, **_by_visit(score)} if score else {}
+        if score is None or (part or "") not in parts:
             raise ValueError(f"the notes ask for {match[0]}, and there is no such result")
         if row == "run":
             run = mean_run([score])
             return "–" if run is None else f"{run:.1f}"
-        return number(parts[part])
+        return number(parts[part or ""])
 
     return _TOKEN.sub(number_of, notes)
 
