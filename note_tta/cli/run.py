@@ -120,12 +120,13 @@ def run(
     concentration = delta if order == "dirichlet" else None
     chosen = list(domains or opened.targets)
     chosen = [protocol_domain(protocol, chosen)] if protocol else chosen
+    network = model or DATASETS[name].network
     cells = [
         Cell(
             Stream(name, domain, order, concentration, seed, samples, data_options, visits),
             method,
-            model=model or DATASETS[name].network,
-            norm=norm or _usual_norm(method, own),
+            model=network,
+            norm=norm or _usual_norm(method, network),
             batch_size=batch_size,
             width=width,
             checkpoint="" if checkpoint is None else str(checkpoint),
@@ -153,12 +154,13 @@ def run(
     typer.echo(f"Results are in {store.path(cells[0])}, one line per domain")
 
 
-def _usual_norm(method: str, own: bool) -> str:
-    """The paper's norm layers for a method; the user's own model is converted to them."""
+def _usual_norm(method: str, network: str) -> str:
+    """The paper's norm layers for a method, or the network's own; the user's own model is converted to them."""
+    from ..experiments.experiment import norm_for
     from ..methods import method_class
 
     norm = method_class(method).trained_with
-    return "iabn*" if own and norm == "iabn" else norm
+    return "iabn*" if ":" in network and norm == "iabn" else norm_for(norm, network)
 
 
 def _usual_options(method: str, dataset: str) -> dict[str, object]:

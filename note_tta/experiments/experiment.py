@@ -115,7 +115,7 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
     return Cell(
         stream_at(dataset, point, **of_stream),
         method=row.method,
-        norm=row.norm if row.trained_with else _norm(row.norm, fixed.get("model", "")),
+        norm=row.norm if row.trained_with else norm_for(row.norm, fixed.get("model", "")),
         batch_size=batch_size,
         method_options=options(method_options),
         norm_options=row.norm_options,
@@ -160,12 +160,12 @@ def _takes(variant: str, dataset: str, model: str) -> bool:
 
     row = VARIANTS[variant]
     method = method_class(row.method)
-    if _norm("bn", model) != "bn" and (row.trained_with or method.needs_norm in ("batch", "IABN")):
+    if norm_for("bn", model) != "bn" and (row.trained_with or method.needs_norm in ("batch", "IABN")):
         return False
     return not (method.needs_images and DATASETS[dataset].network.startswith("sensor"))
 
 
-def _norm(norm: str, model: str) -> str:
+def norm_for(norm: str, model: str) -> str:
     """Return the norm layers of a network that is to have these: its own if it cannot have them."""
     from ..models import MODELS
 

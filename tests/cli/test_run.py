@@ -148,3 +148,13 @@ def test_a_checkpoint_of_another_class_count_is_one_line_and_exit_code_2(call, t
     assert call("--dataset", "digits", "--domains", "style", "--model", "resnet20", "--checkpoint", path) == 2
     assert "error: 1 of 1 cells failed" in capsys.readouterr().err
     assert stored() == []
+
+
+def test_a_network_without_batch_norm_has_its_own_norm_layers(call, tmp_path):
+    path = tmp_path / "data" / "models" / "digits-vit_tiny-w8-ln-seed0.safetensors"
+    save_checkpoint(path, build_model("vit_tiny", 10, width=8, in_channels=1), {"clean_error": 90.0})
+    few = ("--domains", "style", "--samples", 70)
+    assert call("--dataset", "digits", "--model", "vit_tiny", "--width", 8, "--method", "note", *few) == 0
+    (data,) = stored()
+    assert data["cell"]["norm"] == "ln"
+    assert data["result"]["counters"]["updates"] == 1
