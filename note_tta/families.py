@@ -47,7 +47,8 @@ FAMILIES = {
         "ResNet, MobileNet, EfficientNet, DenseNet, RegNet, 3-D and video ResNets",
         "`tta.convert_iabn(model)`, best followed by one to three epochs of fine-tuning at a tenth of the original "
         "learning rate. Measure the clean error before and after.",
-        "All methods. NOTE for correlated streams; TENT and its successors for shuffled batches of 64 and more.",
+        "All methods (NOTE* after `convert_iabn`). NOTE for correlated streams; TENT and its successors for shuffled "
+        "batches of 64 and more.",
         "The largest gains of all families. Conversion without fine-tuning costs some clean accuracy. Dropout, "
         "stochastic depth and squeeze-and-excitation stay in eval mode. On 1×1 maps, which small inputs may lead to, "
         "IABN is plain BatchNorm.",

@@ -406,7 +406,7 @@ def test_an_empty_call():
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
         (
             {"method": tta.TENT},
-            "a fleet runs tta.NOTE, with or without wrappers; TENT computes its answers",
+            "a fleet runs methods such as tta.NOTE, with or without wrappers; TENT computes its answers",
         ),
         ({"method": lambda model: Smoothed(tta.Source(model))}, "with or without wrappers; Source computes"),
     ],

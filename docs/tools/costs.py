@@ -73,7 +73,8 @@ def _seconds(cell: Job, costs: dict[str, Any]) -> float | None:
     no_views = cell.method == "cotta" and cell.model.startswith("sensor")
     ratio = costs["ratio"].get("cotta_no_views" if no_views else cell.method)
     samples, forward = costs["samples"].get(cell.stream.dataset), costs["forward"].get(cell.model)
-    return None if None in (ratio, samples, forward) else ratio * samples * forward
+    domains = cell.stream.visits * len(cell.stream.domain.split("+"))
+    return None if None in (ratio, samples, forward) else ratio * samples * domains * forward
 
 
 def _time(seconds: float) -> str:

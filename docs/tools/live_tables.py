@@ -15,7 +15,7 @@ PICTURE = (
     "![Throughput hardly depends on the number of streams; memory grows by as little as a stream needs, "
     "until streams are spilled](pictures/many-streams.svg)"
 )
-DEMO = "`note-tta serve --demo` (extra `serve`) shows a hundred simulated cameras on a dashboard"
+DEMO = "`note-tta serve --demo` (extras `serve` and `experiments`) shows a hundred simulated cameras on a dashboard."
 
 Figures = dict[str, dict[str, Any]]
 
@@ -98,8 +98,8 @@ def demo_line(folder: Path = FOLDER) -> str:
     """How fast the demonstration's dashboard starts."""
     found = [f for name, f in figures("serve", folder).items() if "from a fresh clone" in name]
     if not found:
-        return f"{DEMO}."
-    return f"{DEMO}, {found[0]['value']:.0f} seconds after the command in a fresh clone on two cores."
+        return DEMO
+    return f"{DEMO} On two cores they appear after {found[0]['value']:.0f} seconds."
 
 
 def _kills(of: str, folder: Path) -> list[dict[str, Any]]:

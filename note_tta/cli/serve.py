@@ -18,7 +18,7 @@ def serve(
     model: Annotated[str | None, typer.Option(help="Your network, as module:function.")] = None,
     weights: Annotated[Path | None, typer.Option(help="A file of weights for it.")] = None,
     method: Annotated[
-        str, typer.Option(help="Method of each stream: note, note+watch or note+filter.")
+        str, typer.Option(help="Method of each stream: note, adapt, or note with +watch, +filter or both.")
     ] = "note",
     store: Annotated[
         Path | None,

@@ -343,8 +343,8 @@ def _suitable(template: Method) -> IntervalMethod:
         getattr(type(inner), name) is not getattr(IntervalMethod, name) for name in answers
     ):
         raise ValueError(
-            f"a fleet runs tta.NOTE, with or without wrappers; {type(inner).__name__} computes its answers "
-            "differently: make one method per stream instead"
+            f"a fleet runs methods such as tta.NOTE, with or without wrappers; {type(inner).__name__} computes its "
+            "answers differently: make one method per stream instead"
         )
     return inner
 

@@ -64,7 +64,7 @@ def results_page(report: Report, notes: str = "", archive: Report | None = None)
         lines += ["", f"## {heading}", *(["", LEGEND] if names is BESIDE else []), *shown] if shown else []
     if archive is not None:
         lines += ["", f"## From the archive of {_version(archive)}", ""]
-        lines += ["Other streams and other runs than those above: nothing here enters a table there."]
+        lines += ["These runs used other streams. They are not part of the tables above."]
         lines += ["", *_board(archive.plain_claims, down=False)] if archive.plain_claims else []
         lines += [line for name in ARCHIVED for line in _shown(archive, name)]
     return "\n".join(lines + _origin(report)) + "\n"
