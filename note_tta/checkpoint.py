@@ -203,7 +203,8 @@ def save_state(path: str | Path, method: Method) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such folder: {path.parent}")
     for left_by_a_kill in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        left_by_a_kill.unlink(missing_ok=True)
+        if "." not in left_by_a_kill.name.removeprefix(f".{path.name}.").removesuffix(".part"):
+            left_by_a_kill.unlink(missing_ok=True)  # others are of files whose names begin like this one's
     buffer = io.BytesIO()
     torch.save(method.state_dict(), buffer)
     write_atomically(path, buffer.getvalue())

@@ -43,21 +43,25 @@ class Result:
         return len(self.labels)
 
     @property
+    def wrong(self) -> Tensor:
+        """Whether each answer was wrong; one with NaN is, whatever the label."""
+        return (self.predictions != self.labels) | (self.predictions == -1)
+
+    @property
     def error(self) -> float:
         """Online error in percent; NaN for an empty stream."""
-        return 100 * float((self.predictions != self.labels).double().mean())
+        return 100 * float(self.wrong.double().mean())
 
     @property
     def cumulative_error(self) -> Tensor:
         """Error in percent over the stream up to and including each sample."""
-        wrong = (self.predictions != self.labels).double().cumsum(0)
-        return 100 * wrong / torch.arange(1, self.samples + 1)
+        return 100 * self.wrong.double().cumsum(0) / torch.arange(1, self.samples + 1)
 
     @property
     def per_class_error(self) -> dict[int, float]:
         """Error in percent of each class that occurs."""
         return {
-            label: 100 * float((self.predictions[self.labels == label] != label).double().mean())
+            label: 100 * float(self.wrong[self.labels == label].double().mean())
             for label in self.labels.unique().tolist()
         }
 
@@ -114,6 +118,7 @@ def evaluate(
             x, y = _pair(batch)
             x = torch.as_tensor(x, device=device)
             y = torch.as_tensor(y).cpu()
+            y = y if y.is_floating_point() else y.long()
             if y.ndim != 1 or len(y) != len(x):
                 raise ValueError(f"a batch of {len(x)} inputs came with labels of shape {tuple(y.shape)}")
             before = time.perf_counter()

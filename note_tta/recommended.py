@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -126,7 +127,8 @@ def adapt(
     chosen = [why]
     if memory is not None:
         settings["memory"] = memory
-    if method is NOTE and batch_norms(model) and warm_start is not None:
+    wanted = _makes_note(method) or warm_start != WARM_START  # another method gets only what was asked for
+    if wanted and batch_norms(model) and warm_start is not None:
         settings["warm_start"] = warm_start
         chosen.append(
             f"warm_start={warm_start}: statistics move fast at first and slow down to the paper's momentum, which by "
@@ -165,8 +167,15 @@ def _with_layers(model: nn.Module, layers: str | None) -> tuple[nn.Module, str]:
     )
 
 
+def _makes_note(method: Callable[..., Method]) -> bool:
+    """Whether a method is NOTE, a class made from it, or either of them with a few keywords given."""
+    if isinstance(method, partial):
+        return "warm_start" not in method.keywords and _makes_note(method.func)
+    return isinstance(method, type) and issubclass(method, NOTE)
+
+
 def _refuse_without_norm(model: nn.Module, method: Callable[..., Method]) -> None:
-    if method is NOTE and not norm_layers(model):
+    if _makes_note(method) and not norm_layers(model):
         raise ValueError(
             f"{type(model).__name__} has no norm layer to adapt: use tta.TemporalFilter(tta.Source(model)), which "
             "filters the answers and learns nothing, or tta.CoTTA(model), which adapts all parameters"

@@ -16,9 +16,11 @@ from note_tta.checkpoint import (
     load_weights,
     read_card,
     save_checkpoint,
+    save_state,
     weights_fingerprint,
     write_atomically,
 )
+from note_tta.methods import Source
 from note_tta.models import AUTHORS_INPUT, build_model
 from note_tta.nn import IABN2d, convert_iabn
 
@@ -443,3 +445,13 @@ def test_batch_norm_weights_start_a_network_with_group_norm(tmp_path):
         with_group_norm.named_parameters(), with_batch_norm.parameters(), strict=True
     ):
         assert torch.equal(ours, theirs), name
+
+
+def test_saving_one_stream_leaves_the_unfinished_file_of_another_alone(tmp_path):
+    method = Source(build_model("digits_cnn", 3, width=4))
+    other, own = tmp_path / ".cam.1.77-88.part", tmp_path / ".cam.77-88.part"
+    for path in (other, own):
+        path.write_bytes(b"unfinished")
+    save_state(tmp_path / "cam", method)
+    assert other.exists()
+    assert not own.exists()

@@ -1,6 +1,7 @@
 import io
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -99,3 +100,15 @@ def test_a_loader_over_a_live_stream_has_no_length():
 def test_what_is_no_stream_of_pairs_is_told(stream, told):
     with pytest.raises(ValueError, match=f"must yield batches .x, y., {told}: for a single batch, give"):
         tta.evaluate(lambda x: x, stream)
+
+
+def test_an_answer_of_nan_is_wrong_whatever_the_label():
+    result = tta.Result(torch.tensor([-1, 0, 1, -1]), torch.tensor([-1, 0, 0, 1]), 1.0)
+    assert result.error == 75.0
+    assert result.cumulative_error.tolist() == [100.0, 50.0, pytest.approx(200 / 3), 75.0]
+    assert result.per_class_error == {-1: 100.0, 0: 50.0, 1: 100.0}
+
+
+def test_labels_may_be_of_any_integer_dtype():
+    stream = [(torch.rand(4, 2), np.zeros(4, dtype=np.uint16))]
+    assert tta.evaluate(lambda x: x, stream).labels.dtype == torch.long

@@ -380,3 +380,32 @@ class TestBytes:
         memory = tta.FIFO(2)
         memory.add(torch.tensor([3, 200], dtype=torch.uint8), 0)
         assert memory.inputs().tolist() == [[3, 200]]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_state_of_an_emptied_memory_loads(dtype):
+    memory, other = tta.PBRS(4), tta.PBRS(4)
+    memory.add(torch.rand(3, dtype=dtype), 0)
+    memory.clear()
+    state = memory.state_dict()
+    other.load_state_dict(state)
+    assert len(other) == 0
+    assert other.dtype == memory.inputs().dtype == dtype
+    other.load_state_dict({**state, "inputs": torch.empty(0)})  # as 0.2.0 wrote it
+
+
+@pytest.mark.parametrize("other", [tta.FIFO, tta.HUS])
+def test_a_state_of_another_kind_of_memory_is_refused(other):
+    state = tta.PBRS(4).state_dict()
+    with pytest.raises(ValueError, match=f"the state belongs to a PBRS, but this is a {other.__name__}"):
+        other(4).load_state_dict(state)
+    del state["kind"]  # as 0.2.0 wrote it
+    tta.PBRS(4).load_state_dict(state)
+
+
+def test_cstu_takes_a_model_of_one_class():
+    memory = tta.CSTU(2)
+    memory.classes = 1  # as a method sets it
+    for _ in range(4):
+        memory.add(torch.rand(3), 0, 0.0)
+    assert len(memory) == 2

@@ -13,6 +13,7 @@ from note_tta.experiments.cell import Cell, Stream
 from note_tta.experiments.worker import build_method
 from note_tta.methods import find_method, method_title
 from note_tta.models import build_model
+from note_tta.recommended import WARM_START
 
 
 def network(norm, channels=6):
@@ -167,3 +168,12 @@ def test_a_fleet_holds_adapted_streams():
         alone = tta.adapt(model, interval=16)
         torch.testing.assert_close(answers[start::2], alone(x[start::2]), atol=1e-4, rtol=1e-4)
         assert fleet.counters(name) == alone.counters
+
+
+def test_note_with_keywords_gets_the_warm_start_and_a_given_one_is_never_lost():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)).eval()
+    assert tta.adapt(model, method=partial(tta.NOTE, lr=1e-3)).inner.warm_start == WARM_START
+    assert tta.adapt(model, method=partial(tta.NOTE, warm_start=3)).inner.warm_start == 3
+    assert tta.adapt(model, method=partial(tta.NOTE, lr=1e-3), warm_start=5).inner.warm_start == 5
+    with pytest.raises(TypeError, match="warm_start"):
+        tta.adapt(model, method=tta.TENT, warm_start=5)

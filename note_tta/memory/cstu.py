@@ -82,7 +82,7 @@ class CSTU(Memory):
         return victim if against > self._against(0, entropy) else None
 
     def _against(self, age: int, entropy: float) -> float:
-        return 1 / (1 + math.exp(-age / self.capacity)) + entropy / math.log(self.classes or 2)
+        return 1 / (1 + math.exp(-age / self.capacity)) + entropy / math.log(max(self.classes or 2, 2))
 
     def clear(self) -> None:
         """Discard the samples and their ages."""
@@ -107,7 +107,7 @@ class CSTU(Memory):
         ):
             raise ValueError(f"not a state of CSTU: ages {ages!r:.40} and entropies {entropies!r:.40}")
         classes = state.get("classes")
-        if classes is not None and (type(classes) is not int or classes < 2):
+        if classes is not None and (type(classes) is not int or classes < 1):
             raise ValueError(f"not a state of CSTU: it is for {classes!r:.40} classes")
         super().load_state_dict(state)
         self.classes, self._entropies = classes, list(entropies)

@@ -94,6 +94,7 @@ class Memory(ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return the whole state: samples, labels, counts and the generator's state."""
         return {
+            "kind": type(self).__name__,
             "capacity": self.capacity,
             "inputs": self._held(),
             "dtype": str(self._dtype).removeprefix("torch."),
@@ -104,7 +105,9 @@ class Memory(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a state. One that does not fit is refused before anything changes."""
         kind = type(self).__name__
-        missing = self.state_dict().keys() - state.keys()
+        if state.get("kind", kind) != kind:  # states of 0.2.0 have none
+            raise ValueError(f"the state belongs to a {state['kind']!s:.40}, but this is a {kind}")
+        missing = self.state_dict().keys() - state.keys() - {"kind"}
         if missing:
             raise ValueError(f"not a state of {kind}: {', '.join(sorted(missing))} missing")
         inputs, labels = state["inputs"], state["labels"]
@@ -120,7 +123,7 @@ class Memory(ABC):
             raise ValueError(f"not a state of {kind}: {len(inputs)} inputs with labels {labels!r:.80}")
         dtype = getattr(torch, str(state["dtype"]), None)
         if not isinstance(dtype, torch.dtype) or (
-            inputs.dtype != dtype and not (inputs.dtype == torch.uint8 and dtype.is_floating_point)
+            labels and inputs.dtype != dtype and not (inputs.dtype == torch.uint8 and dtype.is_floating_point)
         ):
             raise ValueError(
                 f"not a state of {kind}: it has samples of {inputs.dtype} instead of {state['dtype']!r:.40}"
@@ -165,7 +168,9 @@ class Memory(ABC):
 
     def _held(self) -> Tensor:
         """Return a copy of the samples as they are stored."""
-        return torch.empty(0) if self._samples is None else self._samples[: len(self)].clone()
+        if self._samples is None:
+            return torch.empty(0, dtype=self._dtype)
+        return self._samples[: len(self)].clone()
 
     def _uniform(self) -> float:
         """Draw a number uniformly from [0, 1)."""

@@ -329,6 +329,15 @@ def _enclosed(function: FunctionType) -> Iterator[object]:
     yield from function.__defaults__ or ()
 
 
+def refuse_inference_mode() -> None:
+    """Refuse to make anything whose tensors are to change later."""
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            "tensors that are made in inference mode cannot change later: make the method outside of "
+            "torch.inference_mode(); you may call it inside"
+        )
+
+
 def refuse_unsuitable(model: nn.Module) -> None:
     """Refuse a model that no method can adapt."""
     if not isinstance(model, nn.Module):
@@ -346,3 +355,8 @@ def refuse_unsuitable(model: nn.Module) -> None:
     for name, tensor in _tensors_of(model).items():
         if is_lazy(tensor):
             raise ValueError(f"the model's {name} has no shape yet: run the model once before wrapping it")
+        if tensor.is_inference():
+            raise ValueError(
+                f"the model's {name} was made in inference mode, so nothing can be learned through it: "
+                "make the model outside of torch.inference_mode(), or give the method copy.deepcopy(model)"
+            )

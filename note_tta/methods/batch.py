@@ -96,13 +96,12 @@ class BatchMethod(Method):
     def take_over(self, draft: Draft) -> bool:
         """Let an update take effect, or count it as rejected if it is not finite."""
         value = draft.value()
-        if not value.is_finite():
-            self.counters["rejected_updates"] += 1
-            return False
-        copy_all(self.tensors, value.tensors)
-        self.descent.moments = value.moments
-        self.counters["updates"] += 1
-        return True
+        finite = value.is_finite()
+        self.count_update(finite)
+        if finite:
+            copy_all(self.tensors, value.tensors)
+            self.descent.moments = value.moments
+        return finite
 
     def go_back(self) -> None:
         """Return to the source's weights and a fresh optimizer; counters are kept."""

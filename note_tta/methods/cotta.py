@@ -9,7 +9,8 @@ from .augment import random_view
 from .backbone import Backbone, Output
 from .batch import BatchMethod
 from .draft import Draft, Value, copy_all
-from .norm import all_parameters
+from .images import check_images
+from .norm import all_parameters, use_batch_statistics
 from .objectives import soft_cross_entropies
 from .parts import OwnTensors, Randomness
 from .settings import check_count, check_share
@@ -76,21 +77,24 @@ class CoTTA(BatchMethod):
         answer = self.all_finite(self._teach(x))
         draft.step(soft_cross_entropies(answer, logits).mean())
         value = draft.value()
-        if not value.is_finite():
-            self.counters["rejected_updates"] += 1
-            return answer
-        self._follow_and_restore(value)
-        self.counters["updates"] += 1
+        finite = value.is_finite()
+        self.count_update(finite)
+        if finite:
+            self._follow_and_restore(value)
         return answer
 
     @torch.no_grad()
     def _teach(self, x: Tensor) -> Tensor:
-        source: Draft = self.made("source", self.make_draft)
-        confidence = source.predict(x).softmax(dim=1).amax(dim=1).mean()
+        source: nn.Module = self.made("source", self._source_module)
+        confidence = self.backbone.run(source, x).softmax(dim=1).amax(dim=1).mean()
         if x.ndim != 4 or confidence >= self.p_th:
             return self.predict(x)
+        check_images(x, self)
         views = (random_view(x, self.generator) for _ in range(self.augmentations))
         return torch.stack([self.predict(view) for view in views]).mean(dim=0)
+
+    def _source_module(self) -> nn.Module:
+        return use_batch_statistics(self.backbone.build(self.backbone.source))
 
     @torch.no_grad()
     def _follow_and_restore(self, value: Value) -> None:

@@ -109,7 +109,12 @@ class Draft:
             tensor.requires_grad_(True)
         module = need_input_gradients(backbone.build(self.tensors, for_learning=True))
         self.module = module if prepare is None else prepare(module)
-        self.layers = list(batch_norms(self.module).values())
+        adapting = {id(tensor) for tensor in self.tensors.values()}
+        self.layers = [  # those with statistics of their own; frozen ones are the caller's
+            layer
+            for layer in batch_norms(self.module).values()
+            if any(id(buffer) in adapting for buffer in layer.buffers())
+        ]
         self.optimizer = optimizer(self.learned) if optimizer is not None and self.learned else None
         self.pieces = Pieces(self.module)
         self._layouts: tuple[Layout | None, Layout | None] = (None, None)

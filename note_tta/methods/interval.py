@@ -115,7 +115,6 @@ class IntervalMethod(Method):
         self.workshop = Workshop()
         self.waits = 0.0
         self._unlearned_in_a_row = 0
-        self._rejected_updates_in_a_row = 0
 
     @abstractmethod
     def learn(self, draft: Any, x: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -268,15 +267,12 @@ class IntervalMethod(Method):
             self.counters["rejected_updates"] += 1
             raise
         self.waits += waited
+        self.count_update(value is not None)
         if value is None:
-            self.counters["rejected_updates"] += 1
             self.memory.clear()
-            self._warn_of_rejected_updates()
             return
         copy_all(self.changing(), value.tensors)
         self.descent.moments = value.moments
-        self.counters["updates"] += 1
-        self._rejected_updates_in_a_row = 0
 
     def _count(self, finite: list[bool], accepted: list[bool]) -> None:
         far = sum(finite) - sum(accepted)
@@ -290,18 +286,16 @@ class IntervalMethod(Method):
                 "`reach` times what the model was trained on. Are they scaled as in training?",
             )
 
-    def _warn_of_rejected_updates(self) -> None:
-        self._rejected_updates_in_a_row += 1
-        if self._rejected_updates_in_a_row >= REJECTED_IN_A_ROW:
-            self.warn(
-                "rejected_updates",
-                f"the last {self._rejected_updates_in_a_row} updates were not finite and were undone: "
-                "nothing is learned. A smaller lr or a wider dtype may help",
-            )
-
     def _make_reach(self) -> Reach | None:
         module = self.made("answering", self.answering_module)
         return Reach(module, self.backbone.module) if batch_norms(module) else None
+
+    def _twin(self) -> Method:
+        pending, self.schedule.pending = self.schedule.pending, None
+        try:
+            return super()._twin()
+        finally:
+            self.schedule.pending = pending
 
     def _finish(self) -> None:
         if self.schedule.pending is not None:

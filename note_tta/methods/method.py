@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from . import states
-from .backbone import Backbone, NonFiniteLogits, Output, Tensors, own_tensors
+from .backbone import Backbone, NonFiniteLogits, Output, Tensors, own_tensors, refuse_inference_mode
 from .draft import copy_all
 from .norm import nothing
 from .packed import Packed, plain
@@ -31,6 +31,8 @@ COUNTERS = (
 )
 BAD_IN_A_ROW = 64
 """Rejected samples in a row after which the method warns."""
+UNDONE_IN_A_ROW = 3
+"""Updates in a row that were undone after which the method warns."""
 
 
 class Method(ABC):
@@ -77,6 +79,7 @@ class Method(ABC):
         *,
         output: Output = None,
     ) -> None:
+        refuse_inference_mode()
         self.backbone = model if isinstance(model, Backbone) else Backbone(model, adapts, output)
         self.output = self.backbone.output
         self.tensors: Tensors = self.backbone.clone_source()
@@ -86,6 +89,7 @@ class Method(ABC):
         self._parts = Parts()
         self._settings_at_start: dict[str, Any] | None = None
         self._rejected_in_a_row = 0
+        self._undone_in_a_row = 0
         self._warned: set[str] = set()
         self._lock = threading.RLock()
         self._made: dict[str, Any] = {}
@@ -182,7 +186,10 @@ class Method(ABC):
         """Move the method to a device, with its own copy of the frozen tensors, and return it."""
         with self._lock, torch.no_grad():
             self._finish()
-            self.backbone = self.backbone.to(device)
+            moved = self.backbone.to(device)
+            if moved is self.backbone:
+                return self
+            self.backbone = moved
             tensors = self.backbone.clone_source()
             copy_all(tensors, self.tensors)
             self.tensors = tensors
@@ -240,10 +247,10 @@ class Method(ABC):
         with self._lock, torch.inference_mode(False):
             states.check(state, self)
             settings = self.settings()
-            twin = self.fork()
+            twin = self._twin()
             try:
                 states.check_finite(state["model"], like=self.backbone.source)
-                states.check_finite(state["parts"], like=self._parts.states())
+                states.check_finite(state["parts"], like=twin._parts.states())
                 if state["settings"] != settings:
                     self._check_settings(state["settings"])
                     twin._take_settings(state["settings"])
@@ -339,11 +346,26 @@ class Method(ABC):
                 return self.backbone.run(self.model, x.new_zeros(1, *x.shape[1:]))[:0]
         return self.forward(x).detach()
 
+    def count_update(self, took_effect: bool) -> None:
+        """Count an update that took effect, or that was undone because it was not finite; warn of several of these."""
+        self.counters["updates" if took_effect else "rejected_updates"] += 1
+        self._undone_in_a_row = 0 if took_effect else self._undone_in_a_row + 1
+        if self._undone_in_a_row >= UNDONE_IN_A_ROW:
+            self.warn(
+                "rejected_updates",
+                f"the last {self._undone_in_a_row} updates were not finite and were undone: nothing is learned. "
+                "A smaller lr or a wider dtype may help",
+            )
+
     def all_finite(self, logits: Tensor) -> Tensor:
         """Return `logits` if all are finite. Otherwise `__call__` leaves out the bad samples and tries again."""
         if not torch.isfinite(logits).all():
             raise NonFiniteLogits
         return logits
+
+    def _twin(self) -> Method:
+        """Return a fork to try a state on, without waiting for an update that is being computed."""
+        return self.fork()
 
     def _finish(self) -> None:  # noqa: B027
         """Wait for an update that is being computed; for methods that compute updates in the background."""
@@ -378,6 +400,7 @@ class Method(ABC):
         self.__dict__.update(state, _lock=threading.RLock(), _made={})
         own = self.tensors.clone() if isinstance(self.tensors, Packed) else own_tensors(self.tensors)
         self.tensors = own  # torch shares the memory of tensors between processes
+        self._parts.belong_to(self)
 
 
 def finite_rows(x: Tensor) -> Tensor | None:

@@ -41,8 +41,14 @@ class Parts(dict[str, Part]):
         if hasattr(part, "owner"):
             part.owner = owner
         self[name] = part
-        self.at_start[name] = copy.deepcopy(part.state_dict())
+        self.at_start = {**self.at_start, name: copy.deepcopy(part.state_dict())}  # forks share the old one
         return part
+
+    def belong_to(self, owner: object) -> None:
+        """Let no other method use the parts of a copy."""
+        for part in self.values():
+            if hasattr(part, "owner"):
+                part.owner = owner
 
     def states(self) -> dict[str, dict[str, Any]]:
         """Return the state of each part."""

@@ -120,6 +120,7 @@ def batches_of(source: Iterable[Any], backbone: Backbone) -> Iterator[Tensor]:
         raise ValueError("source gave no batches")
 
 
+@torch.enable_grad()
 def fisher_information(backbone: Backbone, names: list[str], batches: Iterator[Tensor]) -> Tensors:
     """Return the squared gradient of the loss to the model's own predictions, averaged over batches, per tensor.
 

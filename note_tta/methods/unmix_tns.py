@@ -83,9 +83,8 @@ class UnMixTNS(Method):
         draft.load(Value(self.tensors, {}))
         logits = self.all_finite(draft.predict(x, momentum=self.momentum))
         value = draft.value()
-        if value.is_finite():
+        finite = value.is_finite()
+        self.count_update(finite)
+        if finite:
             copy_all(self.tensors, value.tensors)
-            self.counters["updates"] += 1
-        else:
-            self.counters["rejected_updates"] += 1
         return logits

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import states
+from .backbone import refuse_inference_mode
 from .method import Method, finite_rows
 from .packed import plain
 from .parts import AnyPart, Parts
@@ -31,8 +32,10 @@ class Wrapper:
     def __init__(self, method: Method) -> None:
         if not isinstance(method, Method):
             raise TypeError(f"method must be a method such as tta.NOTE(model), got {type(method).__name__}")
+        refuse_inference_mode()
         self.method = method
         self._parts = Parts()
+        self._settings_at_start: dict[str, Any] | None = None
         self._lock = threading.RLock()
 
     def after(self, x: Tensor, logits: Tensor) -> Tensor:
@@ -45,9 +48,10 @@ class Wrapper:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Answer a batch, then learn from it; see `Method`."""
-        with self._lock:
+        with self._lock, torch.inference_mode(False):
             if (
                 not isinstance(x, Tensor)
+                or x.ndim == 0
                 or x.shape[:1] == (1,)
                 or not self.batch_free
                 or len(x) <= self.room()
@@ -66,7 +70,8 @@ class Wrapper:
 
     def receive(self, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
         """Take samples that were answered elsewhere; see `IntervalMethod`."""
-        return self.after(x, self.method.receive(x, logits, near))  # type: ignore[attr-defined]
+        with torch.inference_mode(False):
+            return self.after(x, self.method.receive(x, logits, near))  # type: ignore[attr-defined]
 
     def pause(self) -> None:
         """Stop learning: samples are still answered and counted, but not stored."""
@@ -78,13 +83,15 @@ class Wrapper:
 
     def reset(self) -> None:
         """Return to exactly the state at construction."""
-        with self._lock:
+        with self._lock, torch.inference_mode(False):
             self.method.reset()
             self._parts.reset()
+            for name, value in (self._settings_at_start or {}).items():
+                setattr(self, name, value)
 
     def fork(self) -> Wrapper:
         """Return a copy that continues independently from this state. Only the backbone is shared."""
-        with self._lock:
+        with self._lock, torch.inference_mode(False):
             at_start = self._parts.at_start
             memo: dict[int, Any] = {id(self.method): self.method.fork(), id(at_start): at_start}
             return copy.deepcopy(self, memo)
@@ -115,7 +122,7 @@ class Wrapper:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state. A state that does not fit is refused, and nothing changes."""
-        with self._lock:
+        with self._lock, torch.inference_mode(False):
             states.check_wrapper(state, self)
             twin = self.fork()
             try:
@@ -127,15 +134,18 @@ class Wrapper:
                 raise ValueError(f"not a state of {type(self).__name__}: {error}") from error
             self.method.load_state_dict({**state["inner"], "model": state["model"]})
             self._parts.load(twin._parts.states())
+            if self._settings_at_start is None:
+                self._settings_at_start = self.settings()
             for name in state["settings"]:
                 setattr(self, name, getattr(twin, name))
 
     def continue_from(self, state: dict[str, Any]) -> None:
         """Continue from a `live_state` without checks; see `Method`."""
-        self.method.continue_from({**state["inner"], "model": state["model"]})
-        for name, value in state["settings"].items():
-            setattr(self, name, value)
-        self._parts.load(state["parts"])
+        with torch.inference_mode(False):
+            self.method.continue_from({**state["inner"], "model": state["model"]})
+            for name, value in state["settings"].items():
+                setattr(self, name, value)
+            self._parts.load(state["parts"])
 
     def settings(self) -> dict[str, Any]:
         """Return the plain values that the wrapper was made with, by keyword."""

@@ -282,4 +282,6 @@ def checked(labels: Tensor | Sequence[int]) -> Tensor:
     labels = torch.as_tensor(labels)
     if labels.ndim != 1:
         raise ValueError(f"labels must be one-dimensional, got shape {tuple(labels.shape)}")
+    if not torch.isfinite(labels).all():
+        raise ValueError("labels must be finite, got NaN or Inf")
     return labels.cpu()

@@ -124,8 +124,9 @@ class DomainOrder:
         if labels is None:
             means = _group_means(wrong, groups, cells)
         else:
-            classes = int(labels.max()) + 1 if len(labels) else 0
-            by_class = _group_means(wrong, groups * classes + labels.cpu(), cells * classes)
+            kinds, places = labels.cpu().unique(return_inverse=True)
+            classes = len(kinds)
+            by_class = _group_means(wrong, groups * classes + places, cells * classes)
             means = by_class.view(cells, classes).nanmean(dim=1)
         return 100 * means.view(self.visits, len(self.names))
 

@@ -77,11 +77,9 @@ def calibrated(watch: Watch, source: Iterable[Any], samples: int) -> dict[str, f
         source: Batches of inputs, or of inputs and labels.
         samples: The number of samples of all streams together.
     """
-    batches = [inputs_and_labels(batch) for batch in source]
-    x = torch.cat([inputs for inputs, _ in batches])
-    classes = torch.cat(
-        [watch.bench.answer(watch.backbone.source, inputs).argmax(1) for inputs, _ in batches]
-    )
+    batches = [watch.inner.checked(inputs_and_labels(batch)[0]) for batch in source]
+    x = torch.cat(batches)
+    classes = torch.cat([watch.bench.answer(watch.backbone.source, inputs).argmax(1) for inputs in batches])
     generator = torch.Generator().manual_seed(0)
     strains: dict[str, list[float]] = {name: [] for name in CALIBRATED}
     twin = watch.fork()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .estimate import Estimate
 from .journal import Journal
-from .tally import Tally
+from .tally import SILENCE, Tally
 
 LEARNING_LOOKS = 4
 """A stream counts as new for this many looks."""
@@ -55,9 +55,9 @@ def judge(
         drifting: Whether the input is unlike the source's.
         looks: The number of samples watched, in looks.
     """
-    differ = f"{100 * signals['disagreement']:.0f} % of the answers differ from the source model's"
     if resting:
         return "rolled back", (alarm, "learning is paused")
+    differ = f"{100 * signals['disagreement']:.0f} % of the answers differ from the source model's"
     doubts = []
     if signals["strain"] >= SUSPECT:
         doubts.append(trouble)
@@ -82,12 +82,15 @@ def tell_health(tally: Tally, journal: Journal, *, look: int, first_look: int) -
         first_look: The sample of the first look.
     """
     signals, resting = journal.latest(), tally.resting_since is not None
-    if not signals:
+    if tally.unanswered >= SILENCE and not resting:
+        reason = f"the last {tally.unanswered:,} samples were answered with NaN"
+        return Health("suspect", (reason,), tally.samples, None, signals)
+    if not signals and not resting:
         reason = f"{tally.samples:,} samples so far, the first look is at {first_look:,}"
         return Health("learning", (reason,), tally.samples, None, {})
     state, reasons = judge(
         signals,
-        alarm=journal.last("alarm").cause if resting else "",
+        alarm=journal.last_cause("alarm"),
         trouble=tally.trouble,
         resting=resting,
         drifting=tally.drifting,

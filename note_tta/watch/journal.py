@@ -95,9 +95,9 @@ class Journal:
         values = self.looks[:, self.names.index(name)].tolist()
         return [None if value == UNKNOWN else value for value in values]
 
-    def last(self, kind: str) -> Event:
-        """The latest event of a kind."""
-        return next(event for event in reversed(self.events) if event.kind == kind)
+    def last_cause(self, kind: str) -> str:
+        """The cause of the latest event of a kind; its name if it is too long ago to be kept."""
+        return next((event.cause for event in reversed(self.events) if event.kind == kind), kind)
 
     def state_dict(self) -> dict[str, Any]:
         """Events and looks."""

@@ -159,8 +159,12 @@ def learn_reference(method: Method, source: Source, bench: Bench, count: int, to
         surprises.append(entropies(logits)[good])
         wrong.append(doubt[good])
     samples = sum(map(len, answers))
-    if samples < FEWEST or len(kept) == 0:
+    if samples < FEWEST:
         raise ValueError(f"source must have at least {FEWEST} samples, got {samples}")
+    if len(kept) == 0:
+        raise ValueError(
+            "the model answers no source sample as it is labelled: are these labels the model's?"
+        )
     if len(labelled) > 1:
         raise ValueError("source must have labels in every batch or in none")
     canaries, labels = kept.inputs(), torch.tensor(kept.labels())
@@ -257,7 +261,12 @@ def inputs_and_labels(batch: Any) -> tuple[Tensor, Tensor | None]:
         if len(batch) == 1:
             return batch[0], None
         if len(batch) == 2:
-            return batch[0], torch.as_tensor(batch[1]).cpu()
+            labels = torch.as_tensor(batch[1]).cpu()
+            if labels.shape != batch[0].shape[:1]:
+                raise ValueError(
+                    f"source has a batch of {len(batch[0])} inputs with labels of shape {tuple(labels.shape)}"
+                )
+            return batch[0], labels
     raise TypeError(f"source must yield batches x or (x, y), got {type(batch).__name__}")
 
 

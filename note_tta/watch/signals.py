@@ -133,7 +133,7 @@ def drift(tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> dict[s
         if kind == "running_var":
             moved = torch.log((tensor.detach().double() + 1e-12) / (origin + 1e-12))
         elif kind == "running_mean":
-            moved = moved / (source[f"{layer}.running_var"].double() + 1e-12).sqrt()
+            moved = moved / (source[name.removesuffix("mean") + "var"].double() + 1e-12).sqrt()
         elif kind == "num_batches_tracked":
             continue
         elif moved.ndim > 1:

@@ -28,6 +28,8 @@ DOUBT = 64
 evidence stays at 11 and 9."""
 MOST_WAITING = 2**14
 """Logits are counted when this many values wait. With ten classes, those of a whole look are fewer."""
+SILENCE = 64
+"""Answers of NaN in a row after which the watch asks why."""
 SHOWN_CLASSES = 32
 """Up to this many classes, the history has the share of each class."""
 
@@ -62,6 +64,8 @@ class Tally:
         unsteady: Evidence that the answers repeat themselves less often than the source model's.
         before_ours: The latest answer that was compared with the source model's.
         before_theirs: The source model's to the same sample.
+        unanswered: How many samples in a row were answered with NaN.
+        silent: How many of these are finite themselves, since the last look at why.
     """
 
     def __init__(self) -> None:
@@ -71,6 +75,7 @@ class Tally:
         self.next_look = self.last_look = 0
         self.samples = self.classes = self.pairs = self.unasked = 0
         self.looks, self.strain = 0, 0.0
+        self.unanswered = self.silent = 0
         self.lasting = {"narrow": 0.0, "copies": 0.0, "dead": 0.0}
         self.paused = self.alarmed = self.drifting = False
         self.close = True
@@ -93,6 +98,14 @@ class Tally:
         if rows:
             self.waiting.append(logits)
             self.samples += rows
+
+    def wait_for_an_answer(self, x: Tensor, good: Tensor) -> None:
+        """Count samples that were answered with NaN since the last good answer."""
+        tail = len(good) - int(good.nonzero().max()) - 1 if good.any() else len(good)
+        if tail < len(good):
+            self.unanswered = self.silent = 0
+        self.unanswered += tail
+        self.silent += int(torch.isfinite(x[len(x) - tail :]).flatten(1).all(dim=1).sum())
 
     @property
     def is_full(self) -> bool:
@@ -251,7 +264,7 @@ class Tally:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the counts of a state."""
-        own = self.state_dict()
+        own, state = self.state_dict(), {"unanswered": 0, "silent": 0, **state}  # 0.2.0 did not count these
         if state.keys() != own.keys():
             raise ValueError("its tally has other entries than this version's")
         for name, value in state.items():

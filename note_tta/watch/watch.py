@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..memory import FIFO
+from ..methods.backbone import Tensors
 from ..methods.method import Method
 from ..methods.wrapper import Wrapper
 from .bench import Bench
@@ -25,7 +26,7 @@ from .reference import Known, Reference, Source, learn_reference
 from .settings import CHECKED, check, check_state
 from .signals import drift, effective_classes
 from .snapshots import Snapshots, name_of
-from .tally import Tally
+from .tally import SILENCE, Tally
 
 CANARIES = 64
 """How many source samples are kept."""
@@ -139,7 +140,8 @@ class Watch(Wrapper):
     def bench(self) -> Bench:
         """The module that answers with the source's tensors, or any others; forks share it."""
         if self._bench is None or self._bench.backbone is not self.backbone:
-            self._bench = Bench(self.backbone)
+            with torch.inference_mode(False):
+                self._bench = Bench(self.backbone)
         return self._bench
 
     @property
@@ -149,7 +151,8 @@ class Watch(Wrapper):
 
     def room(self) -> int:
         """Return how many good samples can be answered together before the state changes."""
-        return min(self.sample - self.tally.samples % self.sample, self.method.room())
+        silence = max(1, SILENCE - self.tally.silent)
+        return min(self.sample - self.tally.samples % self.sample, silence, self.method.room())
 
     def pause(self) -> None:
         """Stop learning and watching: samples are still answered and counted, but not stored."""
@@ -171,8 +174,11 @@ class Watch(Wrapper):
             return twin
 
     def roll_back(self, snapshot: dict[str, Any] | None = None) -> None:
-        """Return to the last good snapshot (or the source if there is none), or to a given one; learning continues."""
-        with self._lock:
+        """Return to the last good snapshot (or the source if there is none), or to a given one.
+
+        Learning continues, or rests on if it rests after an alarm.
+        """
+        with self._lock, torch.inference_mode(False):
             target = next(iter(self.ring.newest_first()), None) if snapshot is None else None
             self.inner.roll_back(snapshot if target is None else target.learned)
             self.tally.start_over()
@@ -198,12 +204,17 @@ class Watch(Wrapper):
         Raises:
             ValueError: The watch was made without `source`.
         """
-        with self._lock:
-            if self.reference is None:
+        with self._lock, torch.inference_mode(False):
+            before = self.reference
+            if before is None:
                 raise ValueError("calibrate needs a watch that knows its source: Watch(method, source=...)")
-            self._know(replace(self.reference, levels={}))
-            levels = calibrated(self, source, samples)
-            self._know(replace(self.reference, levels=levels))
+            self._know(replace(before, levels={}))
+            try:
+                levels = calibrated(self, source, samples)
+            except BaseException:
+                self._know(before)
+                raise
+            self._know(replace(before, levels=levels))
             return levels
 
     def _know(self, reference: Reference) -> None:
@@ -229,7 +240,12 @@ class Watch(Wrapper):
         rows = logits.tolist() if few else logits.clone()  # the caller may change the answers in place
         if not math.isfinite(sum(map(sum, rows)) if few else logits.sum().item()):
             good = torch.isfinite(logits).all(dim=1)
+            tally.wait_for_an_answer(x, good)
+            if tally.silent >= SILENCE:
+                self._ask_about(x)
             x, rows = x[good.to(x.device)], logits[good]
+        else:
+            tally.unanswered = tally.silent = 0
         before, step = tally.samples, self._step
         tally.wait(rows)
         if before // step != tally.samples // step:
@@ -238,6 +254,24 @@ class Watch(Wrapper):
         if before // self.sample != tally.samples // self.sample:
             self._see_what_is_due()
         return logits
+
+    def _ask_about(self, x: Tensor) -> None:
+        """Raise an alarm if the source model can answer what the adapted one answers with NaN."""
+        tally = self.tally
+        tally.silent = 0
+        finite = x[torch.isfinite(x).flatten(1).all(dim=1)][-1:].to(self.backbone.dtype or x.dtype)
+        if (
+            tally.resting_since is None
+            and not tally.alarmed
+            and self._can_answer(self.backbone.source, finite)
+        ):
+            for kept in self.ring.newest_first():
+                if not self._can_answer(kept.learned["model"], finite):
+                    self.ring.drop_from(kept.samples)
+            self._alarm(f"the last {SILENCE} answers are NaN, but not the source model's", {})
+
+    def _can_answer(self, tensors: Tensors, x: Tensor) -> bool:
+        return bool(torch.isfinite(self.bench.answer(tensors, x)).all())
 
     def _see_what_is_due(self) -> None:
         """Count and compare answers, and look at the signals if a look is due."""

@@ -132,3 +132,15 @@ def test_what_is_not_a_model_is_refused():
         tta.UnMixTNS("model")
     with pytest.raises(ValueError, match="has no shape yet"):
         tta.UnMixTNS(nn.Sequential(nn.LazyConv2d(3, 3), nn.LazyBatchNorm2d()))
+
+
+def test_batch_norms_over_features_are_the_callers_and_stay_as_they_are():
+    torch.manual_seed(0)
+    maps = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    model = nn.Sequential(*maps, nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)).eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    method, x = tta.UnMixTNS(model), torch.rand(16, 3, 8, 8)
+    alone = method.fork()(x[:1])
+    torch.testing.assert_close(method(x)[:1], alone)  # also that layer is not normalised by the batch
+    method(x)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

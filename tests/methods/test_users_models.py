@@ -4,6 +4,7 @@ import copy
 import threading
 import warnings
 from collections import OrderedDict
+from functools import partial
 
 import pytest
 import torch
@@ -486,3 +487,86 @@ def test_iabn_refuses_another_number_of_channels(layer, training):
     with pytest.raises(ValueError, match=f"expected {layer.num_features} channels, got 2"):
         layer(torch.rand(4, 2, 4, 4))
     assert all(torch.equal(value, before[key]) for key, value in layer.state_dict().items())
+
+
+@pytest.mark.parametrize("make_one", [*(partial(make, name) for name in NAMES), tta.adapt])
+def test_a_method_that_is_made_in_inference_mode_is_refused(make_one):
+    model = network("iabn")
+    with (
+        torch.inference_mode(),
+        pytest.raises(RuntimeError, match=r"make the method outside of torch\.inference_mode"),
+    ):
+        make_one(model=model)
+
+
+def test_a_model_that_was_made_in_inference_mode_is_refused_and_a_copy_is_not():
+    with torch.inference_mode():
+        model = network("iabn")
+    with pytest.raises(ValueError, match=r"was made in inference mode, .* or give the method copy.deepcopy"):
+        tta.NOTE(model)
+    tta.NOTE(copy.deepcopy(model))(images(128))
+
+
+@pytest.mark.parametrize("wrap", [tta.Watch, tta.TemporalFilter])
+def test_a_wrapper_that_is_made_in_inference_mode_is_refused(wrap):
+    method = tta.NOTE(network("iabn"))
+    with (
+        torch.inference_mode(),
+        pytest.raises(RuntimeError, match=r"make the method outside of torch\.inference_mode"),
+    ):
+        wrap(method)
+
+
+@pytest.mark.parametrize("wrap", [tta.Watch, tta.TemporalFilter])
+def test_a_wrapper_works_in_and_out_of_inference_mode(wrap):
+    method, twin = wrap(tta.NOTE(network("iabn"))), wrap(tta.NOTE(network("iabn")))
+    with torch.inference_mode():
+        torch.testing.assert_close(method(images(200)), twin(images(200)))
+        method.load_state_dict(method.state_dict())
+        method = method.fork()
+    torch.testing.assert_close(method(images(200, seed=1)), twin(images(200, seed=1)))
+    method.reset()
+
+
+class Unlearnable(nn.Module):
+    """Its answers are finite, and the gradients of its norm layer are not."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        z = self.norm(self.conv(x)).relu().mean((2, 3)) * 0
+        return self.head(z / (1 + z.norm(dim=1, keepdim=True).sqrt()))
+
+
+@pytest.mark.parametrize("name", ["tent", "cotta", "note"])
+def test_updates_that_are_undone_again_and_again_are_warned_of(name):
+    method = make(name, model=Unlearnable().eval())
+    with pytest.warns(RuntimeWarning, match="the last 3 updates were not finite and were undone"):
+        for _ in range(4):
+            method(images(64))
+    assert method.counters["rejected_updates"] >= 3
+    assert method.counters["updates"] == 0
+
+
+def test_a_fork_keeps_its_memory_to_itself():
+    fork = tta.NOTE(network("iabn")).fork()
+    with pytest.raises(ValueError, match="in use by another method"):
+        tta.NOTE(network("iabn"), memory=fork.memory)
+
+
+def test_moving_to_the_same_device_keeps_the_model():
+    method = tta.NOTE(network("iabn"))
+    before = method.model
+    assert method.to("cpu").model is before
+
+
+def test_cotta_warns_of_images_that_its_views_would_clip():
+    with pytest.warns(RuntimeWarning, match=r"CoTTA clips its random views of images to \[0, 1\]"):
+        tta.CoTTA(network(), augmentations=1, p_th=1.0)(2 * images(8) + 1)
+
+
+def test_a_fisher_matrix_is_computed_under_the_callers_no_grad():
+    with torch.no_grad():
+        tta.EATA(network(), [images(16)])(images(64))

@@ -234,3 +234,8 @@ def test_empty_streams():
         assert len(order(nothing)) == 0
     assert len(streams.label_shift(nothing)) == len(streams.thinned(nothing, 10)) == 0
     assert streams.mean_run_length([]) == 0
+
+
+def test_labels_that_are_not_finite_are_refused():
+    with pytest.raises(ValueError, match="labels must be finite, got NaN or Inf"):
+        streams.dirichlet(torch.tensor([0.0, float("nan")]), 0.1)

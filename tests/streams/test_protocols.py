@@ -169,3 +169,9 @@ def test_a_domain_without_samples_is_passed_over():
     stream = streams.continual({"fog": [0, 1], "nothing": torch.empty(0, dtype=torch.long)})
     assert len(stream) == 2
     assert stream.errors(torch.zeros(2))[0, 1].isnan()
+
+
+def test_labels_below_zero_do_not_mix_domains():
+    order = streams.continual({"a": torch.tensor([0, 1]), "b": torch.tensor([0, -1])})
+    labels = torch.where(order.domain == 0, torch.tensor([0, 1, 0, 1]), torch.tensor([0, -1, 0, -1]))
+    assert order.errors(order.domain == 1, labels).tolist() == [[0.0, 100.0]]

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import note_tta as tta
+from note_tta.checks import example_images, example_network
 from note_tta.watch.calibration import class_runs, level
 
 QUICK = {"look": 256, "sample": 64}
@@ -64,3 +65,23 @@ def test_what_was_calibrated_is_saved(digits, source, tmp_path):
 def test_without_a_source_there_is_nothing_to_calibrate(digits, source):
     with pytest.raises(ValueError, match="calibrate needs a watch that knows its source"):
         tta.Watch(tta.NOTE(digits)).calibrate(source)
+
+
+class TestOneWatchsLimits:
+    def watch(self):
+        keywords = {"look": 64, "sample": 16, "expected_run": 128}
+        return tta.Watch(tta.NOTE(example_network()), source=[example_images(64)], **keywords)
+
+    def test_are_not_a_forks(self):
+        watch = self.watch()
+        fork = watch.fork()
+        fork.calibrate([example_images(64)], samples=256)
+        watch.reset()
+        assert watch.reference.levels == {}
+
+    def test_stay_if_a_later_calibration_fails(self):
+        watch = self.watch()
+        levels = watch.calibrate([example_images(64).double()], samples=256)
+        with pytest.raises(TypeError):
+            watch.calibrate([example_images(64), "no batch"], samples=64)
+        assert watch.reference.levels == levels

@@ -80,3 +80,15 @@ def test_methods_on_batch_statistics_are_asked_as_they_answer(source):
 
 def test_iabn_is_asked_as_it_answers(digits, source):
     assert not watch(digits, source).reference.own_statistics
+
+
+def test_labels_of_another_shape_are_refused(digits, source):
+    (x, y), *_ = source
+    with pytest.raises(ValueError, match=rf"a batch of {len(x)} inputs with labels of shape \({len(x)}, 1\)"):
+        tta.Watch(tta.NOTE(digits), source=[(x, y[:, None])])
+
+
+def test_labels_that_are_not_the_models_are_named(digits, source):
+    wrong = [(x, torch.full_like(y, 99)) for x, y in source]
+    with pytest.raises(ValueError, match="answers no source sample as it is labelled: are these labels"):
+        tta.Watch(tta.NOTE(digits), source=wrong)

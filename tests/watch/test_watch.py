@@ -410,3 +410,50 @@ def test_streams_of_a_fleet_are_watched_each_by_itself(digits, source, clean, no
         assert healths["noise"].signals["forgetting"] > 3 * healths["clean"].signals["forgetting"]
         one, two = (fleet.method(name) for name in ("clean", "noise"))
         assert one.reference is two.reference and one.bench is two.bench
+
+
+class TestAnswersOfNaN:
+    def ruined(self, size):
+        """A watch around a method whose first update is finite and makes every answer NaN."""
+        watch = tta.Watch(tta.NOTE(example_network(), lr=1e37), **CLOSE)
+        x = example_images(64 * 5)
+        return watch, torch.cat([watch(part) for part in x.split(size)])
+
+    def test_are_an_alarm_if_the_source_model_has_an_answer(self):
+        watch, answers = self.ruined(64)
+        assert watch.alarms[0].cause == "the last 64 answers are NaN, but not the source model's"
+        assert watch.health.state == "rolled back"
+        unanswered = answers.isnan().all(dim=1).nonzero()[:, 0]
+        assert unanswered.tolist() == list(range(64, 128))
+
+    @pytest.mark.parametrize("size", [1, 7, 320])
+    def test_are_noticed_at_the_same_sample_for_any_batch_size(self, size):
+        watch, answers = self.ruined(size)
+        twin, same = self.ruined(64)
+        torch.testing.assert_close(answers, same, equal_nan=True)
+        assert watch.events == twin.events
+
+    def test_to_bad_samples_are_no_alarm_but_show_in_the_health(self):
+        watch = tta.Watch(tta.NOTE(example_network()), **CLOSE)
+        watch(example_images(256))
+        bad = torch.full_like(example_images(200), torch.nan)
+        with pytest.warns(RuntimeWarning):
+            watch(bad)
+        assert not watch.alarms
+        assert str(watch.health) == "suspect: the last 200 samples were answered with NaN"
+        watch(example_images(1))
+        assert watch.health.state != "suspect"
+
+
+def test_reset_returns_to_the_settings_at_construction():
+    watch, other = tta.Watch(tta.NOTE(example_network())), tta.Watch(tta.NOTE(example_network()), look=256)
+    watch.load_state_dict(other.state_dict())
+    assert watch.look == 256
+    watch.reset()
+    assert watch.look == 1024
+
+
+def test_rollbacks_on_request_during_a_rest_do_not_hide_its_alarm(poisoned):
+    for _ in range(300):
+        poisoned.roll_back()
+    assert poisoned.health.state == "rolled back"
