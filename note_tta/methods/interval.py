@@ -149,13 +149,18 @@ class IntervalMethod(Method):
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer samples, and learn wherever an interval ends."""
-        self.check_shape(x)
         answers = []
         while len(x):
             now = x[: self.room()]
             answers.append(self.receive(now, *self.look(now)))
             x = x[len(now) :]
         return torch.cat(answers)
+
+    def checked(self, x: Tensor) -> Tensor:
+        """Return `x` in the model's dtype; refuse what is no batch of samples of the memory's shape."""
+        x = super().checked(x)
+        self.check_shape(x)
+        return x
 
     def check_shape(self, x: Tensor) -> None:
         """Refuse samples whose shape is not the memory's."""

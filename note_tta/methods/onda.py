@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from ..memory import FIFO
@@ -55,6 +57,11 @@ class ONDA(IntervalMethod):
             output=output,
         )
         self.momentum = momentum
+
+    def _take_settings(self, settings: dict[str, Any]) -> None:
+        super()._take_settings(settings)
+        if self.memory.capacity != self.interval:
+            self.memory = self.part("memory", FIFO(self.interval))
 
     def learn(self, draft: Draft, x: Tensor) -> None:
         """Move the running statistics towards those of the latest samples."""

@@ -570,3 +570,38 @@ def test_cotta_warns_of_images_that_its_views_would_clip():
 def test_a_fisher_matrix_is_computed_under_the_callers_no_grad():
     with torch.no_grad():
         tta.EATA(network(), [images(16)])(images(64))
+
+
+def test_a_state_brings_ondas_interval_and_the_memory_that_belongs_to_it():
+    method, other = tta.ONDA(network(), interval=20), tta.ONDA(network())
+    method(images(50))
+    other.load_state_dict(method.state_dict())
+    torch.testing.assert_close(other(images(64)), method(images(64)))
+    other.reset()
+    assert (other.interval, other.memory.capacity) == (10, 10)
+
+
+@pytest.mark.parametrize("bad", [torch.full((2, 3, 16, 16), torch.nan), torch.zeros(0, 3, 16, 16)])
+def test_another_size_is_refused_even_if_there_is_nothing_to_answer(bad):
+    method = tta.NOTE(network("iabn"))
+    method(images(4))
+    with pytest.raises(ValueError, match="the memory holds samples of shape"):
+        method(bad)
+    assert method.counters["samples"] == 4
+
+
+def test_a_state_loads_at_once_while_an_update_is_computed():
+    class Stuck(tta.NOTE):
+        def learn(self, draft, x):
+            started.set()
+            assert let_go.wait(60)
+            super().learn(draft, x)
+
+    started, let_go = threading.Event(), threading.Event()
+    method = Stuck(network("iabn"), delay=64)
+    state = method.state_dict()
+    method(images(64))
+    assert started.wait(60)
+    method.load_state_dict(state)  # it would wait for ever
+    let_go.set()
+    assert method.counters["samples"] == 0
