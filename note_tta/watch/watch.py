@@ -59,6 +59,7 @@ class Watch(Wrapper):
     - **Copies**: for a long time, half of the memory are copies of other samples, as from a frozen camera.
     - **Dead input** (with `source`): for a long time, a tenth of what varied on the source does not vary in the memory.
     - **Narrow memory** (without `source`): the method learns from one class for a long time.
+    - **NaN**: many answers in a row are NaN where the source model has one.
     - **Misfit**: the source's statistics, or those of a snapshot, fit the stream better than the adapted ones.
 
     All except the last are alarms: the adapted tensors and the optimizer return to the last good snapshot, the memory
