@@ -83,8 +83,9 @@ FAMILIES = {
         "Nothing: these layers normalise each sample by itself, as IABN does.",
         "NOTE (its memory and its step; there are no statistics to move), TENT, SAR, ETA, EATA, RDumb, ROID, "
         "RoTTA, SoTTA, LAME, CoTTA, the temporal filter. BN Stats, ONDA, UnMix-TNS and NOTE* need BatchNorm.",
-        "Smaller gains, and answers that do not depend on the batch. Entropy minimisation can collapse abruptly: keep "
-        "the learning rate low, prefer SAR or NOTE, and watch the stream.",
+        "Smaller gains, and answers that do not depend on the batch. Entropy minimisation can collapse abruptly: on "
+        "correlated streams TENT and SAR do, and NOTE does at a hundred times its learning rate. Use NOTE with its "
+        "defaults, and watch the stream.",
     ),
     "instance": Family(
         "InstanceNorm",

@@ -95,7 +95,7 @@ def _compare(
 def check_claims(scores: Scores) -> list[Claim]:
     """Check every claim on every dataset and setup that has correlated results."""
     claims = []
-    for setup in scores.setups():
+    for setup in filter(lambda setup: setup.has_batch_norm, scores.setups()):
         if scores.of(setup.row("note")) is None:
             continue
         compare = partial(_compare, scores, setup)

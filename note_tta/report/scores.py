@@ -76,6 +76,11 @@ class Setup(NamedTuple):
         """The dataset's title and the setup in words."""
         return DATASETS[self.dataset].title + (f" · {self.label}" if self.label else "")
 
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether the network is of the kind that the paper is about."""
+        return self.model not in MODELS or "bn" in MODELS[self.model].norms
+
     def paper(self, stream: str, variant: str, domain: str | None = None) -> Number | None:
         """The paper's error for comparison; None if the data has other options, or the network no BatchNorm.
 
@@ -84,8 +89,7 @@ class Setup(NamedTuple):
             Number(mean=21.1, std=0.6)
             >>> Setup("cifar10", "resnet20", data_options=(("severity", 3),)).paper("correlated", "note")
         """
-        no_batch_norm = self.model in MODELS and "bn" not in MODELS[self.model].norms
-        if self.data_options or self.dataset not in DATASETS or no_batch_norm:
+        if self.data_options or self.dataset not in DATASETS or not self.has_batch_norm:
             return None
         only = DATASETS[self.dataset].targets == (domain,)  # the mean is over this domain
         return paper_number(self.dataset, stream, variant, None if only else domain)

@@ -60,7 +60,7 @@ class Table:
     rows: dict[str, str]  # top to bottom, each variant's name in this table
     footnotes: tuple[str, ...] = ()
     wide: bool = False  # whether it has a column per domain and is better shown as a heat map
-    usual: bool = True  # whether the data is the paper's, with no options
+    usual: bool = True  # whether data and network are of the paper's kind, so that an overview shows it
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -86,12 +86,17 @@ def make_tables(experiment: Experiment, scores: Scores) -> list[Table]:
     if experiment.kind not in makers:
         return []
     return [
-        replace(table, usual=not any(setup.data_options for setup in setups.values()))
+        replace(table, usual=all(_is_usual(experiment, setup) for setup in setups.values()))
         for label, setups in _groups(experiment, scores)
         for table in makers[experiment.kind](experiment, scores, label, setups)
         if any(e.ours for c in table.columns for e in c.entries.values())
         and (experiment.kind != "bars" or len(table.columns) > 1)  # bars compare two streams
     ]
+
+
+def _is_usual(experiment: Experiment, setup: Setup) -> bool:
+    """Whether an overview shows a setup's table: networks without BatchNorm are in the table of all methods."""
+    return not setup.data_options and (setup.has_batch_norm or experiment.kind == "methods")
 
 
 def in_paper_order(dataset: str, scores: Iterable[Score | None]) -> list[str]:

@@ -159,3 +159,16 @@ def test_a_damaged_result_is_named(folder, fakes, tmp_path):
     store.path(record.job).write_text("{\n")
     with pytest.raises(ValueError, match=r"kitti-resnet50_imagenet.jsonl, line 1 is a damaged result"):
         build_report(tmp_path, tmp_path / "out")
+
+
+def test_the_overview_has_a_network_without_batch_norm_only_in_the_table_of_methods(fakes, tmp_path):
+    store = Store(tmp_path / "results")
+    for record in fakes.records(
+        "table1", "table-methods", datasets=["cifar10"], seeds=(0,), model="vit_tiny"
+    ):
+        store.save(record)
+    build_report(store.folder, tmp_path / "out")
+    page = (tmp_path / "out" / "results.md").read_text()
+    assert "Every method, every dataset: error on correlated streams** · vit_tiny" in page
+    assert "Table 1" not in page
+    assert "Table 1" in (tmp_path / "out" / "details.md").read_text()

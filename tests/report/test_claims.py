@@ -147,3 +147,12 @@ def test_note_iid_is_held_against_every_baseline_over_what_both_have(fakes):
     claim = check_claims(Scores([*records, *short]))[5]
     assert (claim.id, claim.verdict) == ("vi", "not held")
     assert claim.evidence.startswith("NOTE* 20.0, the best baseline TENT 18.0: +2.00 points (3 of 15")
+
+
+def test_the_papers_claims_are_not_asked_of_networks_without_batch_norm(fakes):
+    found = {
+        model: check_claims(Scores(fakes.records("table1", datasets=["cifar10"], seeds=(0,), model=model)))
+        for model in ("resnet20", "vit_tiny")
+    }
+    assert found["resnet20"]
+    assert not found["vit_tiny"]
