@@ -22,9 +22,6 @@ from .objectives import entropies
 from .reach import Reach
 from .settings import check_count
 
-REJECTED_IN_A_ROW = 3
-"""Rejected updates in a row after which the method warns."""
-
 
 class Schedule:
     """Where a stream stands between two updates: the samples since the last one, and the update that is pending."""

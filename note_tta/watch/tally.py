@@ -99,7 +99,7 @@ class Tally:
             self.waiting.append(logits)
             self.samples += rows
 
-    def wait_for_an_answer(self, x: Tensor, good: Tensor) -> None:
+    def count_unanswered(self, x: Tensor, good: Tensor) -> None:
         """Count samples that were answered with NaN since the last good answer."""
         tail = len(good) - int(good.nonzero().max()) - 1 if good.any() else len(good)
         if tail < len(good):

@@ -241,7 +241,7 @@ class Watch(Wrapper):
         rows = logits.tolist() if few else logits.clone()  # the caller may change the answers in place
         if not math.isfinite(sum(map(sum, rows)) if few else logits.sum().item()):
             good = torch.isfinite(logits).all(dim=1)
-            tally.wait_for_an_answer(x, good)
+            tally.count_unanswered(x, good)
             if tally.silent >= SILENCE:
                 self._ask_about(x)
             x, rows = x[good.to(x.device)], logits[good]
