@@ -91,15 +91,19 @@ def _camera(frames: int) -> Iterator[Figure]:
     bn = build_model("resnet18", 10)
     iabn = tta.convert_iabn(copy.deepcopy(bn))
     source, inside = Contender(tta.Source(bn)), Contender(tta.NOTE(iabn))
+    source_paced = Contender(tta.Source(bn), PAUSE)
     paced = Contender(tta.NOTE(iabn, delay=64), PAUSE)
     delayed = Contender(tta.NOTE(iabn, delay=64))
+    threads = Contender(tta.NOTE(iabn, delay=64, executor="threads"))
     quarter = Contender(tta.NOTE(iabn, delay=64, learn_from=16))
-    _take_turns([source, inside, paced, delayed, quarter], frames)
+    _take_turns([source, source_paced, inside, paced, delayed, threads, quarter], frames)
     yield _tail("NOTE, updates inside the calls, back to back", inside, source, None)
+    yield _tail("Source, a frame every 60 ms", source_paced, source, None)
     others = {"source": source, "inside": inside}
     yield _tail("delay=64, a frame every 60 ms", paced, source, 2.0, others)
     for name, contender, tail, middle in (
         ("delay=64, back to back", delayed, 4.0, 2.7),
+        ('delay=64 and executor="threads", back to back', threads, None, None),
         ("delay=64 and learn_from=16, back to back", quarter, 2.2, 1.6),
     ):
         yield _tail(name, contender, source, tail)

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from ..methods.delay import Job, Pending, Work, Workshop, run_behind
+from ..methods.delay import Job, Pending, Work, Workshop, run_prepared
 from ..methods.draft import Draft, Value
 from ..methods.interval import IntervalMethod
 
+EXECUTOR = "threads"
+"""How the shared thread computes: on all processors, since the updates of many streams leave none idle."""
 DRAFTS = 4
 """How many drafts are kept. There is one per combination of settings among the streams."""
 GUESS = 8
@@ -70,7 +72,7 @@ class SharedWorkshop(Workshop):
             self._queue[pending] = work
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=run_behind, args=(self._work_off,), name="note-tta updates", daemon=True
+                    target=run_prepared, args=(EXECUTOR, self._work_off), name="note-tta updates", daemon=True
                 )
                 self._thread.start()
 
@@ -191,7 +193,7 @@ class _Queued(Pending):
         self._workshop = workshop
         self._since, self._samples_before = since, samples
         self.waited_for = False
-        super().__init__(work, countdown, "thread", pieces, gate=workshop.gate)
+        super().__init__(work, countdown, EXECUTOR, pieces, gate=workshop.gate)
 
     @property
     def due(self) -> float:
@@ -224,7 +226,7 @@ class _Queued(Pending):
         super().cancel()
         self._workshop.forget(self)
 
-    def _start(self, work: Callable[[], None]) -> None:
+    def _start(self, work: Callable[[], None], executor: str) -> None:
         self._workshop.submit(self, work)
 
     def _wait(self, goal: float, most: float | None = None) -> float:

@@ -6,25 +6,21 @@ timing never changes an answer.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .background import come_back, compute_alone, give_way, step_aside
 from .draft import Draft, Value
 
 if TYPE_CHECKING:
     from .interval import IntervalMethod
 
-EXECUTORS = ("thread",)
-"""The ways to compute a delayed update beside the calls."""
-NICENESS = 10
-"""The low priority, where 0 is usual and 19 the lowest."""
+EXECUTORS = {"thread": (compute_alone, give_way, step_aside), "threads": (give_way,)}
+"""The ways to compute a delayed update beside the calls, with what its thread does first."""
 PATIENCE = 1.25
 """How many times its share of the work that is left a call waits for at most."""
 PAUSE = 0.2
@@ -79,7 +75,7 @@ class Pending:
     Args:
         work: Computes the update.
         countdown: Accepted samples until it takes effect.
-        executor: One of `EXECUTORS` computes it beside the calls, in a thread; None computes it at once.
+        executor: One of `EXECUTORS` computes it beside the calls; None computes it at once.
         pieces: The number of pieces of the work; 0 if it is not known.
         pace: The seconds from the start to the end of each piece, as they were at the last update; empty if they are
             not known.
@@ -104,11 +100,12 @@ class Pending:
         self._cancelled = False
         self._value: Value | None = None
         self._error: BaseException | None = None
+        self._aside: int | None = None
         if executor is None:
             self._value = work(_nothing)
             self.done = True
         else:
-            self._start(partial(self._run, work))
+            self._start(partial(self._run, work), executor)
 
     @classmethod
     def of(cls, value: Value | None, countdown: int) -> Pending:
@@ -144,8 +141,11 @@ class Pending:
             self._cancelled = True
             self._gate.changed.notify_all()
 
-    def _start(self, work: Callable[[], None]) -> None:
-        threading.Thread(target=run_behind, args=(work,), name="note-tta update").start()
+    def _start(self, work: Callable[[], None], executor: str) -> None:
+        thread = threading.Thread(target=run_prepared, args=(executor, work), name="note-tta update")
+        thread.start()
+        if step_aside in EXECUTORS[executor]:
+            self._aside = thread.native_id
 
     def _wait(self, goal: float, most: float | None = None) -> float:
         """Wait for a share of the work, or for `most` seconds; returns the seconds. Infinity waits for the result."""
@@ -153,7 +153,11 @@ class Pending:
         with self._gate.changed:
             self._goal = goal
             self._gate.changed.notify_all()
+            if self._aside is not None and not self.done:
+                come_back(self._aside)
             self._gate.changed.wait_for(lambda: self.done or self._share_done() >= goal, most)
+            if self._aside is not None and not self.done:
+                step_aside(self._aside)
             self._goal = 0.0
         return time.perf_counter() - started
 
@@ -190,13 +194,10 @@ class Pending:
             self._gate.changed.notify_all()
 
 
-def run_behind(work: Callable[[], None]) -> None:
-    """Work in this thread at low priority, so that the callers' threads go first (on Linux; elsewhere as usual)."""
-    if sys.platform == "linux":
-        thread = threading.get_native_id()
-        with contextlib.suppress(OSError):
-            niceness = max(os.getpriority(os.PRIO_PROCESS, thread), NICENESS)
-            os.setpriority(os.PRIO_PROCESS, thread, niceness)
+def run_prepared(executor: str, work: Callable[[], None]) -> None:
+    """Work in this thread, prepared as the executor says."""
+    for prepare in EXECUTORS[executor]:
+        prepare()
     work()
 
 

@@ -77,7 +77,7 @@ class IntervalMethod(Method):
         interval: Accepted samples between two updates.
         reach: The largest amplitude of a sample that is learned from, in multiples of the source's.
         delay: Accepted samples between the start of an update and its effect; it is computed meanwhile.
-        executor: How a delayed update is computed: "thread", at low priority.
+        executor: How a delayed update is computed: one of `EXECUTORS`.
         output: See `Method`.
     """
 

@@ -53,7 +53,8 @@ class NOTE(IntervalMethod):
             this check off.
         delay: How many samples later an update takes effect. The update is computed in the meantime, so that no
             call waits for it. The paper has 0.
-        executor: Where a delayed update is computed. It does not affect the answers.
+        executor: How a delayed update is computed: "thread" uses one processor and lets calls go first, "threads"
+            uses all of torch's threads, for callers that never pause.
         output: The key, index or callable that takes the logits out of what the model returns.
 
     Example:

@@ -42,7 +42,7 @@ def test_timing_and_batch_boundaries_make_no_difference(name, delay):
     x = images(100)
     expected = make(name, interval=8, delay=delay)
     answers = expected(x)
-    slow = slowed(make(name, interval=8, delay=delay), 0.002)
+    slow = slowed(make(name, interval=8, delay=delay, executor="threads"), 0.002)
     torch.testing.assert_close(torch.cat([slow(part) for part in x.split(3)]), answers, atol=1e-5, rtol=1e-4)
     assert slow.counters == expected.counters
     assert slow.waits > 0

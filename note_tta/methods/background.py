@@ -1,0 +1,90 @@
+"""The thread that computes an update: how many processors it uses, and how it gives way to the callers' threads."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+NICENESS = 10
+"""A low priority, where 0 is usual and 19 the lowest."""
+
+
+def give_way() -> None:
+    """Give this thread a low priority, so that callers' threads go first (on Linux; elsewhere it stays as it is)."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        with contextlib.suppress(OSError):
+            niceness = max(os.getpriority(os.PRIO_PROCESS, thread), NICENESS)
+            os.setpriority(os.PRIO_PROCESS, thread, niceness)
+
+
+def compute_alone() -> None:
+    """Let torch compute in this thread only. The number of threads that other threads compute with stays.
+
+    A thread that computes with OpenMP has a pool of threads of its own. While two pools have more threads than there
+    are processors, GNU's OpenMP puts idle threads to sleep at once. Waking them delays every layer of every call.
+    """
+    torch.get_num_threads()  # otherwise torch sets the number at the first operation of this thread
+    for name in ("omp_set_num_threads", "MKL_Set_Num_Threads_Local"):
+        if function := _torch_function(name):
+            function(1)
+
+
+def step_aside(thread: int | None = None) -> None:
+    """Let a thread, by default this one, run only where a processor is idle, if `come_back` can end that."""
+    if can_step_aside():
+        _set_policy(thread or threading.get_native_id(), os.SCHED_IDLE)
+
+
+def come_back(thread: int) -> None:
+    """Let a thread that has stepped aside compete for processors again, since someone waits for it."""
+    if can_step_aside():
+        _set_policy(thread, os.SCHED_OTHER)
+
+
+@functools.cache
+def can_step_aside() -> bool:
+    """Whether threads of this process may leave Linux's idle class again once they are in it.
+
+    Without this permission, a thread in that class would never be computed on a machine that others keep busy, and a
+    call would wait for it.
+    """
+    if sys.platform != "linux":
+        return False
+    allowed = []
+
+    def try_it() -> None:
+        thread = threading.get_native_id()
+        with contextlib.suppress(OSError):
+            _set_policy(thread, os.SCHED_IDLE)
+            _set_policy(thread, os.SCHED_OTHER)
+            allowed.append(True)
+
+    trial = threading.Thread(target=try_it)
+    trial.start()
+    trial.join()
+    return bool(allowed)
+
+
+def _set_policy(thread: int, policy: int) -> None:
+    os.sched_setscheduler(thread, policy, os.sched_param(0))
+
+
+@functools.cache
+def _torch_function(name: str) -> Callable[[int], Any] | None:
+    """A C function of the libraries that torch has loaded; None if they have none of this name."""
+    for library in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
+        with contextlib.suppress(OSError, AttributeError):
+            function = getattr(ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / library)), name)
+            function.argtypes, function.restype = [ctypes.c_int], None
+            return function  # type: ignore[no-any-return]
+    return None

@@ -1,0 +1,139 @@
+"""The thread of an update computes alone and goes last, and nobody else's threads change."""
+
+import os
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from networks import images, make
+
+from note_tta.methods import background
+from note_tta.methods.background import can_step_aside, compute_alone
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives threads priorities of their own")
+
+
+def in_a_thread(action):
+    """What `action` returns in a thread of its own."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(action()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def policy():
+    return os.sched_getscheduler(threading.get_native_id())
+
+
+def noted(method, note):
+    """The method, each of whose updates begins with a note."""
+    learn, notes = method.learn, []
+
+    def learn_and_note(draft, x):
+        notes.append(note())
+        learn(draft, x)
+
+    method.learn = learn_and_note
+    return notes
+
+
+def test_only_the_thread_itself_computes_alone():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert in_a_thread(lambda: (compute_alone(), torch.get_num_threads())[1]) == 1
+        assert torch.get_num_threads() == 2
+        assert in_a_thread(torch.get_num_threads) == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("executor", "threads"), [("thread", 1), ("threads", 2)])
+def test_the_executor_says_how_many_threads_an_update_has(executor, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        method = make("note", interval=8, delay=8, executor=executor)
+        seen = noted(method, torch.get_num_threads)
+        method(images(24))
+        method.state_dict()  # waits for the last update
+        assert seen == [threads] * 3
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@linux
+@pytest.mark.skipif(not can_step_aside(), reason="this user may not leave Linux's idle class")
+def test_an_update_runs_where_a_processor_is_idle_until_a_call_waits_for_it():
+    method = make("note", interval=8, delay=8)
+    begun = threading.Event()
+
+    def wait_for_the_caller():
+        first = policy()
+        begun.set()
+        end = time.monotonic() + 60
+        while policy() != os.SCHED_OTHER and time.monotonic() < end:
+            time.sleep(0.001)
+        return first, policy()
+
+    seen = noted(method, wait_for_the_caller)
+    method(images(8))
+    assert begun.wait(60)
+    method.state_dict()
+    assert seen == [(os.SCHED_IDLE, os.SCHED_OTHER)]
+    assert policy() == os.SCHED_OTHER  # the caller's
+
+
+@linux
+@pytest.mark.skipif(not can_step_aside(), reason="this user may not leave Linux's idle class")
+def test_an_update_steps_aside_again_when_a_call_has_waited_for_its_share():
+    method = make("note", interval=8, delay=8)
+    call_is_back, has_looked, seen = threading.Event(), threading.Event(), []
+    pieces = iter(range(100))
+
+    def learn(draft, x, learn=method.learn):
+        done = draft.pieces.done
+
+        def piece_done():
+            if next(pieces) == 2:
+                call_is_back.wait(60)
+                seen.append(policy())
+                has_looked.set()
+            done()
+
+        draft.report(piece_done)
+        learn(draft, x)
+
+    method.learn = learn
+    method(images(8))
+    method(images(1))  # waits for an eighth of the work
+    call_is_back.set()
+    assert has_looked.wait(60) and seen == [os.SCHED_IDLE]
+
+
+@linux
+def test_who_may_not_come_back_does_not_step_aside(monkeypatch):
+    def refuse(thread, policy, parameters):
+        if policy == os.SCHED_OTHER:
+            raise PermissionError
+
+    can_step_aside.cache_clear()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "sched_setscheduler", refuse)
+            assert not can_step_aside()
+        method = make("note", interval=8, delay=8)
+        seen = noted(method, policy)
+        method(images(16))
+        assert seen[0] == os.SCHED_OTHER
+    finally:
+        can_step_aside.cache_clear()
+
+
+def test_without_the_libraries_functions_nothing_happens(monkeypatch):
+    monkeypatch.setattr(background, "_torch_function", lambda name: None)
+    assert in_a_thread(lambda: (compute_alone(), True)[1])
