@@ -507,7 +507,8 @@ def test_a_folder_belongs_to_one_model_and_method(tmp_path):
     Fleet(network(), note, spill=tmp_path).close()
 
 
-def test_a_damaged_record_is_said_and_harms_no_other(tmp_path):
+@pytest.mark.parametrize("room", [1, 2, 8])
+def test_a_damaged_record_is_said_and_harms_no_other(tmp_path, room):
     with Fleet(network(), note, spill=tmp_path) as fleet:
         fleet(["a", "b"], torch.rand(2, 3, 8, 8))
     with Store(tmp_path) as store:
@@ -515,9 +516,10 @@ def test_a_damaged_record_is_said_and_harms_no_other(tmp_path):
         damaged = bytearray(record)
         damaged[-100] ^= 1
         store._database.execute("UPDATE streams SET record = ? WHERE id = ?", (bytes(damaged), b"sa"))
-    with Fleet(network(), note, spill=tmp_path) as fleet:
+    with Fleet(network(), note, max_resident=room, spill=tmp_path) as fleet:
         with pytest.raises(ValueError, match=r"stream 'a' in .* is damaged: its checksum is wrong"):
-            fleet(["a"], torch.rand(1, 3, 8, 8))
+            fleet(["new", "b", "a"], torch.rand(3, 3, 8, 8))
+        assert fleet.counters("b")["samples"] == 1 and "new" not in fleet
         fleet(["b"], torch.rand(1, 3, 8, 8))
         fleet.reset("a")
         fleet(["a"], torch.rand(1, 3, 8, 8))

@@ -96,7 +96,8 @@ class Fleet:
         Raises:
             TypeError: An id is neither a string nor an int, or `x` is not a floating-point tensor.
             ValueError: The number of ids differs from the number of samples, the shape of the samples does not fit
-                the model or a stream, or there are too many streams. No stream has changed then.
+                the model or a stream, there are too many streams, or the record of a stream in the folder is
+                damaged. No stream has changed then.
         """
         with self._lock, torch.inference_mode(False):
             ids = _checked_ids(ids)
@@ -110,6 +111,7 @@ class Fleet:
             rows = self._pass_for(clean)
             self._streams.check_room(ids)
             self._streams.check_shape(ids, tuple(x.shape[1:]))
+            self._streams.check_readable(ids)
             answers = (
                 [rows.look(x.new_zeros(1, *x.shape[1:]), [self._source], [1.0])[0][:0]] if not ids else []
             )

@@ -135,6 +135,15 @@ class Residents:
                 "or raise max_resident"
             )
 
+    def check_readable(self, names: Iterable[Id]) -> None:
+        """Refuse a stream whose record in the folder is damaged. As many as fit are in memory afterwards."""
+        known = [name for name in dict.fromkeys(names) if name in self]
+        for name in known[: self.room]:
+            self.acquire(name)
+        for name in known[self.room :]:
+            if name not in self.in_memory:
+                self.spilled(name)
+
     def check_shape(self, names: Iterable[Id], shape: tuple[int, ...]) -> None:
         """Refuse samples whose shape differs from that of the samples in a stream's memory."""
         for name in dict.fromkeys(names) if self._shapes - {shape} else ():
