@@ -35,7 +35,9 @@ bench: $(READY)  ## speed as ratios, each against its bar
 	$(BIN)/python -m benchmarks --out results/benchmarks/speed.json
 
 bench-latency: $(READY)  ## the same for single calls, with updates inside and beside them
-	$(BIN)/python -m benchmarks --latency --out results/benchmarks/latency.json
+	missed=0; out="--latency --out results/benchmarks/latency.json"; \
+	$(BIN)/python -m benchmarks $$out || missed=1; \
+	OMP_PROC_BIND=true $(BIN)/python -m benchmarks $$out --only camera || missed=1; exit $$missed
 
 bench-fleet: $(READY)  ## the same for many streams
 	$(BIN)/python -m benchmarks --fleet --out results/benchmarks/fleet.json

@@ -60,7 +60,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Iterator[Fig
     if arguments.fleet:
         return fleet.parts(arguments.ticks, arguments.spill, arguments.weights)
     if arguments.latency:
-        return {"latency": lambda: latency.figures(arguments.frames)}
+        return latency.parts(arguments.frames)
     return {
         "layers": lambda: layers.figures(arguments.repeats),
         "adaptation": lambda: adaptation.figures(arguments.repeats, arguments.samples),

@@ -6,10 +6,11 @@ import contextlib
 import copy
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import note_tta as tta
 from note_tta.methods.method import Method
@@ -21,6 +22,8 @@ PAUSE = 0.060
 """Seconds between two frames of a camera."""
 FAST_PAUSE = 0.010
 """The same for a smaller network on one core; a call that takes longer misses the next frame."""
+BIND = "OMP_PROC_BIND"
+"""The environment variable that binds OpenMP's threads to processors."""
 ROUNDS = 4
 """Contenders take turns, and each has so many of them."""
 WARM = 130
@@ -77,33 +80,46 @@ class Contender:
         return torch.rand(1, 3, 32, 32, generator=self._generator)
 
 
-def figures(frames: int) -> Iterator[Figure]:
-    """All figures of this file, each over `frames` timed frames."""
-    yield from _camera(frames)
+def parts(frames: int) -> dict[str, Callable[[], Iterator[Figure]]]:
+    """What can be measured, by name, each over `frames` timed frames."""
+    found = {"camera": partial(_camera, frames), "back to back": partial(_back_to_back, frames)}
     if hasattr(os, "sched_setaffinity"):
-        with _one_core():
-            figure = _one_core_figure(frames)
-        yield figure
+        found["one core"] = partial(_on_one_core, frames)
+    return found
+
+
+def _networks() -> tuple[nn.Module, nn.Module]:
+    """The same ResNet-18 with BatchNorm and with IABN."""
+    torch.manual_seed(0)
+    bn = build_model("resnet18", 10)
+    return bn, tta.convert_iabn(copy.deepcopy(bn))
 
 
 def _camera(frames: int) -> Iterator[Figure]:
-    torch.manual_seed(0)
-    bn = build_model("resnet18", 10)
-    iabn = tta.convert_iabn(copy.deepcopy(bn))
+    """A caller that pauses. The environment says whether threads are bound to processors, and so does the name."""
+    bn, iabn = _networks()
     source, inside = Contender(tta.Source(bn)), Contender(tta.NOTE(iabn))
     source_paced = Contender(tta.Source(bn), PAUSE)
     paced = Contender(tta.NOTE(iabn, delay=64), PAUSE)
-    delayed = Contender(tta.NOTE(iabn, delay=64))
-    threads = Contender(tta.NOTE(iabn, delay=64, executor="threads"))
-    quarter = Contender(tta.NOTE(iabn, delay=64, learn_from=16))
-    _take_turns([source, source_paced, inside, paced, delayed, threads, quarter], frames)
-    yield _tail("NOTE, updates inside the calls, back to back", inside, source, None)
-    yield _tail("Source, a frame every 60 ms", source_paced, source, None)
+    _take_turns([source, source_paced, inside, paced], frames)
+    bound = f", {BIND}=true" if os.environ.get(BIND) == "true" else ""
     others = {"source": source, "inside": inside}
-    yield _tail("delay=64, a frame every 60 ms", paced, source, 2.0, others)
+    yield _tail(f"NOTE, updates inside the calls, back to back{bound}", inside, source, None)
+    yield _tail(f"Source, a frame every 60 ms{bound}", source_paced, source, None)
+    yield _tail(f"delay=64, a frame every 60 ms{bound}", paced, source, 2.0, others)
+
+
+def _back_to_back(frames: int) -> Iterator[Figure]:
+    """A caller that never pauses, and so must wait for updates."""
+    bn, iabn = _networks()
+    source = Contender(tta.Source(bn))
+    one = Contender(tta.NOTE(iabn, delay=64))
+    all_threads = Contender(tta.NOTE(iabn, delay=64, executor="threads"))
+    quarter = Contender(tta.NOTE(iabn, delay=64, learn_from=16))
+    _take_turns([source, one, all_threads, quarter], frames)
     for name, contender, tail, middle in (
-        ("delay=64, back to back", delayed, 4.0, 2.7),
-        ('delay=64 and executor="threads", back to back', threads, None, None),
+        ("delay=64, back to back", one, None, None),
+        ('delay=64 and executor="threads", back to back', all_threads, 4.0, 2.7),
         ("delay=64 and learn_from=16, back to back", quarter, 2.2, 1.6),
     ):
         yield _tail(name, contender, source, tail)
@@ -113,6 +129,12 @@ def _camera(frames: int) -> Iterator[Figure]:
         low, _, high = quartiles(ratios)
         value = _mean(contender.calls) / _mean(source.calls)
         yield Figure(f"ResNet-18, {name}: mean of a call ÷ Source's mean", value, low, high, middle)
+
+
+def _on_one_core(frames: int) -> Iterator[Figure]:
+    with _one_core():
+        figure = _one_core_figure(frames)
+    yield figure
 
 
 def _one_core_figure(frames: int) -> Figure:
