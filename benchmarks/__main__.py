@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,15 +34,16 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", help="measure these parts only, and keep the others in --out")
     arguments = parser.parse_args()
     parts = _parts(arguments)
-    wanted = arguments.only or list(parts)
-    if unknown := set(wanted) - set(parts):
+    if unknown := set(arguments.only or ()) - set(parts):
         parser.error(f"--only must be among {', '.join(parts)}, got {', '.join(sorted(unknown))}")
+    if not arguments.only:
+        return _one_after_another(list(parts), arguments.out)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     console = Console(width=None if sys.stdout.isatty() else 120)
     status = Console(stderr=True)
     found = []
-    for name in wanted:
+    for name in arguments.only:
         for figure in parts[name]():
             found.append(figure)
             status.print(f"  {figure.name}: {_shown(figure.value, figure)}", highlight=False)
@@ -56,6 +58,14 @@ def main() -> int:
     return 1 if missed else 0
 
 
+def _one_after_another(parts: list[str], out: Path | None) -> int:
+    """Measure each part in a process of its own, so that what others did to memory makes no difference."""
+    if out:
+        out.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "benchmarks", *sys.argv[1:], "--only"]
+    return max(subprocess.run([*command, part], check=False).returncode for part in parts)
+
+
 def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Iterator[Figure]]]:
     if arguments.fleet:
         return fleet.parts(arguments.ticks, arguments.spill, arguments.weights)
@@ -63,7 +73,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Iterator[Fig
         return latency.parts(arguments.frames)
     return {
         "layers": lambda: layers.figures(arguments.repeats),
-        "adaptation": lambda: adaptation.figures(arguments.repeats, arguments.samples),
+        **adaptation.parts(arguments.repeats, arguments.samples),
     }
 
 
@@ -97,7 +107,7 @@ def _write(path: Path, figures: list[Figure], arguments: argparse.Namespace) -> 
         "repeats": arguments.repeats,
         "samples": arguments.samples,
     }
-    write_figures(path, figures, keep=bool(arguments.only), **run)
+    write_figures(path, figures, keep=True, **run)
 
 
 if __name__ == "__main__":

@@ -23,16 +23,17 @@ from .measure import Figure, quartiles, ratio_figure, ratios, take_turns
 BATCH = 64
 
 
-def figures(repeats: int, samples: int) -> Iterator[Figure]:
-    """All figures of this file; `samples` is the length of the stream, half of it for the slow research loop."""
-    yield from _streams(samples // 2)
-    yield from _against_source("resnet18", samples, (3.3, 1.8))
-    yield from _against_source("resnet20", samples, (3.6, 2.2))
-    yield _channels_last(samples)
-    yield from _latency(repeats)
-    yield from _memories(repeats)
-    yield from _wrapping(repeats)
-    yield _held()
+def parts(repeats: int, samples: int) -> dict[str, Callable[[], Iterator[Figure]]]:
+    """What can be measured, by name; `samples` is the length of the stream, half of it for the slow research loop."""
+    return {
+        "methods": partial(_streams, samples // 2),
+        "resnet18": partial(_against_source, "resnet18", samples, (3.3, 1.8)),
+        "resnet20": partial(_against_source, "resnet20", samples, (3.6, 2.2)),
+        "layouts": partial(_channels_last, samples),
+        "single": partial(_latency, repeats),
+        "memories": partial(_memories, repeats),
+        "wrapping": partial(_wrapping, repeats),
+    }
 
 
 def _models() -> tuple[nn.Module, nn.Module]:
@@ -91,7 +92,7 @@ def _against_source(network: str, samples: int, bars: tuple[float, float]) -> It
         yield ratio_figure(f"{label} ÷ Source, {network}, {samples} samples at B={BATCH}", rounds, bar)
 
 
-def _channels_last(samples: int) -> Figure:
+def _channels_last(samples: int) -> Iterator[Figure]:
     """What another layout of the weights, which the caller chooses, does for a small network."""
     torch.manual_seed(0)
     model = tta.convert_iabn(build_model("resnet20", 10))
@@ -99,7 +100,7 @@ def _channels_last(samples: int) -> Figure:
     last = tta.NOTE(copy.deepcopy(model).to(memory_format=torch.channels_last))
     seconds = _in_turns({"contiguous": lambda x, y: contiguous(x), "last": lambda x, y: last(x)}, samples)
     name = f"NOTE on a channels-last ResNet-20 ÷ on a contiguous one, {samples} samples at B={BATCH}"
-    return ratio_figure(name, [ratios(seconds["last"], seconds["contiguous"])], None)
+    yield ratio_figure(name, [ratios(seconds["last"], seconds["contiguous"])], None)
 
 
 def _in_turns(
@@ -170,6 +171,7 @@ def _wrapping(repeats: int) -> Iterator[Figure]:
     adapted = sum(t.nbytes for layer in layers for t in (*layer.parameters(), *layer.buffers()))
     value = _beyond(model, tta.NOTE(model)) / adapted
     yield Figure("bytes a wrapped ResNet-18 adds ÷ those of its adapted tensors", value, value, value, 3.0)
+    yield _held()
 
 
 def _beyond(model: nn.Module, method: tta.Method) -> int:

@@ -1,6 +1,7 @@
 import copy
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -80,12 +81,28 @@ def test_the_script_writes_its_figures_and_fails_on_a_missed_bar(monkeypatch, tm
     monkeypatch.setattr(
         layers, "figures", lambda repeats: [Figure("speed of light", value, 0.9, 2.1, bar=1.5)]
     )
-    monkeypatch.setattr(adaptation, "figures", lambda repeats, samples: [])
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "--out", str(tmp_path / "new" / "speed.json")])
+    out = ["--out", str(tmp_path / "new" / "speed.json")]
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *out, "--only", "layers"])
     assert script.main() == code
     output = capsys.readouterr().out
     assert "speed of light" in output and ("missed" in output) == bool(code)
     assert f'"kept": {"false" if code else "true"}' in (tmp_path / "new" / "speed.json").read_text()
+
+
+def test_each_part_is_measured_in_a_process_of_its_own_and_one_missed_bar_is_a_failure(monkeypatch, tmp_path):
+    started, out = [], tmp_path / "speed.json"
+    out.write_text("an earlier run")
+
+    def run(command, check):
+        started.append(command[1:])
+        return subprocess.CompletedProcess(command, int(command[-1] == "resnet20"))
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--out", str(out)])
+    assert script.main() == 1
+    assert ["-m", "benchmarks", "--out", str(out), "--only", "layers"] in started
+    assert [command[-1] for command in started] == ["layers", *adaptation.parts(1, 64)]
+    assert not out.exists()
 
 
 class Busy:
