@@ -28,8 +28,8 @@ class PaddedBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `[B, inputs, H, W]` to `[B, planes, H / stride, W / stride]`."""
-        out = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(out)) + self._shortcut(x))
+        out = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return F.relu(self.bn2(self.conv2(out)) + self._shortcut(x), inplace=True)
 
     def _shortcut(self, x: Tensor) -> Tensor:
         if self.stride > 1:
@@ -66,6 +66,6 @@ class SmallResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images `[B, C, H, W]` in [0, 1] to logits `[B, num_classes]`."""
-        x = F.relu(self.bn1(self.conv1(self.normalize(x))))
+        x = F.relu(self.bn1(self.conv1(self.normalize(x))), inplace=True)
         x = self.layer3(self.layer2(self.layer1(x)))
         return self.linear(x.mean((2, 3)))
