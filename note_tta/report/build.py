@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..data import DATASETS
 from ..experiments.catalog import EXPERIMENTS
+from ..experiments.cell import Stream
 from ..experiments.store import Record, Store
 from ..files import write_text
 from .claims import check_claims, orderings
 from .figures import make_figures
 from .html_page import report_page
 from .latex import latex
-from .markdown_pages import Report, details_page, filled_in, results_page
+from .markdown_pages import Report, details_file, details_page, filled_in, results_page
 from .scores import Scores
 from .tables import make_tables
 
@@ -28,9 +30,10 @@ def make_report(records: Sequence[Record]) -> Report:
 def build_report(folder: str | Path, out: str | Path, archive: str | Path | None = None) -> list[Path]:
     """Read a results folder and write its report.
 
-    The report is `results.md`, `details.md`, `tables.tex`, `index.html` and `figures/*.svg` in the folder `out`; their
-    paths are returned. A file `notes.md` in the results folder becomes part of `results.md`; its numbers are filled in
-    from the results (see `filled_in`). The results of an earlier version, in `archive`, get their own section.
+    The report is `results.md`, a page of details per dataset such as `details-cifar10.md`, `tables.tex`, `index.html`
+    and `figures/*.svg` in the folder `out`; their paths are returned. A file `notes.md` in the results folder becomes
+    part of `results.md`; its numbers are filled in from the results (see `filled_in`). The verdicts of an earlier
+    version, whose results are in `archive`, get their own section.
 
     Raises:
         ValueError: A folder holds no results, or one that cannot be read.
@@ -42,15 +45,26 @@ def build_report(folder: str | Path, out: str | Path, archive: str | Path | None
     earlier = None if archive is None else _read(archive)
     texts = {
         out / "results.md": results_page(report, filled_in(words, report.scores), earlier),
-        out / "details.md": details_page(report),
         out / "tables.tex": "\n".join(latex(table) for tables in report.tables.values() for table in tables),
         out / "index.html": report_page(report),
     }
-    for figures in report.figures.values():
-        texts |= {out / "figures" / f"{figure.id}.svg": figure.file() for figure in figures}
+    parts = _by_dataset(report)
+    texts |= {out / details_file(name): details_page(part, name) for name, part in parts.items()}
+    for figures in (figures for each in (report, *parts.values()) for figures in each.figures.values()):
+        named = {out / "figures" / f"{figure.id}.svg": figure for figure in figures}
+        texts |= {path: figure.file() for path, figure in named.items() if path not in texts}
     for path, text in texts.items():
         write_text(path, text)
     return list(texts)
+
+
+def _by_dataset(report: Report) -> dict[str, Report]:
+    """The report of each dataset alone."""
+    records: dict[str, list[Record]] = {name: [] for name in DATASETS}
+    for record in report.scores.records:
+        stream = record.job if isinstance(record.job, Stream) else record.job.stream
+        records[stream.dataset].append(record)
+    return {name: make_report(own) for name, own in records.items() if own}
 
 
 def _read(folder: str | Path) -> Report:

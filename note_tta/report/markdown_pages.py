@@ -1,4 +1,4 @@
-"""The results as two Markdown pages: an overview, and one with every table and figure."""
+"""The results as Markdown pages: an overview, and one per dataset with every table and figure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ BEYOND = (
     *("table-continual", "table-mixed", "table-methods"),
 )
 """What the page shows that the paper does not have."""
-ARCHIVED = ("table1", "table-mnist")
-"""What the page shows of an earlier version's results."""
 
 _TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:\.(\w+))?(?:/([a-z-]+))?(?::(\w+))?\}")
 
@@ -48,31 +46,37 @@ class Report:
         return [claim for claim in self.claims if claim.subject in titles]
 
 
-def results_page(report: Report, notes: str = "", archive: Report | None = None) -> str:
-    """The overview: findings, claims with verdicts, tables beside the paper's, and what goes beyond the paper.
+def details_file(dataset: str) -> str:
+    """The file of a dataset's page of details."""
+    return f"details-{dataset}.md"
 
-    The findings are `notes`, written by hand and `filled_in`. The report of an earlier version gets its own section.
+
+def results_page(report: Report, notes: str = "", archive: Report | None = None) -> str:
+    """The overview: claims with verdicts, findings, tables beside the paper's, and what goes beyond the paper.
+
+    The findings are `notes`, written by hand and `filled_in`. The verdicts of an earlier version get their own section.
     """
     lines = ["# Results"]
-    lines += ["", notes.strip()] if notes.strip() else []
-    what = "every table by domain, the figures and the evidence for each verdict below"
-    lines += ["", f"[Details](details.md) has {what}."]
     if report.plain_claims:
         lines += ["", "## The paper's claims", "", *_board(report.plain_claims, down=True)]
+    datasets = dict.fromkeys(setup.dataset for setup in report.scores.setups())
+    pages = ", ".join(f"[{DATASETS[name].title}]({details_file(name)})" for name in datasets)
+    what = "The evidence for each verdict, every table by domain, and the figures"
+    lines += ["", f"{what}: {pages}."] if pages else []
+    lines += ["", notes.strip()] if notes.strip() else []
     for heading, names in (("Beside the paper's numbers", BESIDE), ("Beyond the paper", BEYOND)):
         shown = [line for name in names for line in _shown(report, name)]
         lines += ["", f"## {heading}", *(["", LEGEND] if names is BESIDE else []), *shown] if shown else []
-    if archive is not None:
+    if archive is not None and archive.plain_claims:
         lines += ["", f"## From the archive of {_version(archive)}", ""]
         lines += ["These runs used other streams. They are not part of the tables above."]
-        lines += ["", *_board(archive.plain_claims, down=False)] if archive.plain_claims else []
-        lines += [line for name in ARCHIVED for line in _shown(archive, name)]
+        lines += ["", *_board(archive.plain_claims, down=False)]
     return "\n".join(lines + _origin(report)) + "\n"
 
 
-def details_page(report: Report) -> str:
-    """All details: the claims with their evidence, every table and figure, and where they come from."""
-    lines = ["# Results in detail"]
+def details_page(report: Report, dataset: str) -> str:
+    """All details of a dataset: the claims with their evidence, every table and figure, and where they come from."""
+    lines = [f"# {DATASETS[dataset].title} in detail"]
     if report.claims:
         lines += ["", "## The paper's claims", ""]
         lines += [f"- ({name}) {escaped(text)}" for name, text in CLAIMS.items()]

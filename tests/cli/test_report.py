@@ -20,7 +20,7 @@ def test_it_writes_a_page_a_document_tables_and_figures(results, tmp_path, progr
     out = tmp_path / "out"
     assert program("report", results, "--out", out) == 0
     assert sorted(path.name for path in out.iterdir()) == [
-        "details.md",
+        "details-kitti.md",
         "figures",
         "index.html",
         "results.md",

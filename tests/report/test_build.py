@@ -37,12 +37,12 @@ def test_a_report_rebuilds_byte_for_byte(folder, built, tmp_path):
     assert first == contents(tmp_path)
     assert len(first) == len(written)
     assert {str(path) for path in first} >= {
-        *("index.html", "results.md", "details.md", "tables.tex", "figures/figure2.svg")
+        *("index.html", "results.md", "details-cifar10.md", "tables.tex", "figures/figure2.svg")
     }
 
 
 def test_the_document_has_claims_tables_figures_orders_and_origin(built):
-    text = (built / "details.md").read_text()
+    text = (built / "details-cifar10.md").read_text()
     for heading in (
         "## The paper's claims",
         "### Table 1",
@@ -123,8 +123,18 @@ def test_an_earlier_version_is_shown_under_its_own_name(fakes, folder, tmp_path)
     now, then = page.split("## From the archive of version 0.1.0")
     assert "| CIFAR10-C |" in then and "CIFAR10-C" not in now
     assert "| Source | 12." in now
-    assert "**Table 1" not in now
-    assert "**Table 1" in then
+    assert "**Table 1" not in page
+    assert "[KITTI](details-kitti.md)" in now
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.md")) == ["details-kitti.md", "results.md"]
+
+
+def test_each_dataset_has_a_page_of_its_own(built):
+    pages = {path.stem.removeprefix("details-"): path.read_text() for path in built.glob("details-*.md")}
+    assert {"cifar10", "imagenet", "kitti"} <= set(pages)
+    assert pages["kitti"].startswith("# KITTI in detail") and "CIFAR10-C" not in pages["kitti"]
+    assert "KITTI" not in pages["cifar10"]
+    overview = (built / "results.md").read_text()
+    assert all(f"(details-{name}.md)" in overview for name in pages)
 
 
 def test_runs_outside_the_experiments_are_told_too(fakes, tmp_path):
@@ -137,12 +147,13 @@ def test_runs_outside_the_experiments_are_told_too(fakes, tmp_path):
         store.save(fakes.record(odd, 12.25))
     build_report(store.folder, tmp_path / "out")
     line = "kitti note on resnet50_imagenet (iabn), chronological, weight_decay=0.0005"
-    assert f"| {line} | 12.2 | 13.0 | seed 0 |" in (tmp_path / "out" / "details.md").read_text()
+    assert f"| {line} | 12.2 | 13.0 | seed 0 |" in (tmp_path / "out" / "details-kitti.md").read_text()
     assert f"<dt>{line}</dt><dd>12.2 %, seed 0</dd>" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_every_image_of_the_document_is_there(built):
-    names = re.findall(r"\]\((figures/[^)]+)\)", (built / "details.md").read_text())
+    pages = "".join(path.read_text() for path in built.glob("*.md"))
+    names = re.findall(r"\]\((figures/[^)]+)\)", pages)
     assert len(names) > 4
     assert all((built / name).is_file() for name in names)
 
@@ -171,4 +182,4 @@ def test_the_overview_has_a_network_without_batch_norm_only_in_the_table_of_meth
     page = (tmp_path / "out" / "results.md").read_text()
     assert "Every method, every dataset: error on correlated streams** · vit_tiny" in page
     assert "Table 1" not in page
-    assert "Table 1" in (tmp_path / "out" / "details.md").read_text()
+    assert "Table 1" in (tmp_path / "out" / "details-cifar10.md").read_text()
