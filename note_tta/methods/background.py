@@ -39,16 +39,14 @@ def compute_alone() -> None:
             function(1)
 
 
-def step_aside(thread: int | None = None) -> None:
-    """Let a thread, by default this one, run only where a processor is idle, if `come_back` can end that."""
-    if can_step_aside():
-        _set_policy(thread or threading.get_native_id(), os.SCHED_IDLE)
+def step_aside(thread: int) -> None:
+    """Let a thread, given by its native id, run only where a processor is idle; see `can_step_aside`."""
+    _set_policy(thread, os.SCHED_IDLE)
 
 
 def come_back(thread: int) -> None:
     """Let a thread that has stepped aside compete for processors again, since someone waits for it."""
-    if can_step_aside():
-        _set_policy(thread, os.SCHED_OTHER)
+    _set_policy(thread, os.SCHED_OTHER)
 
 
 @functools.cache

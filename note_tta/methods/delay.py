@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .background import come_back, compute_alone, give_way, step_aside
+from .background import can_step_aside, come_back, compute_alone, give_way, step_aside
 from .draft import Draft, Value
 
 if TYPE_CHECKING:
     from .interval import IntervalMethod
 
-EXECUTORS = {"thread": (compute_alone, give_way, step_aside), "threads": (give_way,)}
+EXECUTORS = {"thread": (give_way, compute_alone), "threads": (give_way,)}
 """The ways to compute a delayed update beside the calls, with what its thread does first."""
 PATIENCE = 1.25
 """How many times its share of the work that is left a call waits for at most."""
@@ -142,10 +142,13 @@ class Pending:
             self._gate.changed.notify_all()
 
     def _start(self, work: Callable[[], None], executor: str) -> None:
+        steps_aside = executor == "thread" and can_step_aside()
         thread = threading.Thread(target=run_prepared, args=(executor, work), name="note-tta update")
         thread.start()
-        if step_aside in EXECUTORS[executor]:
+        if steps_aside:
             self._aside = thread.native_id
+            with self._gate.changed:
+                self._let(step_aside)
 
     def _wait(self, goal: float, most: float | None = None) -> float:
         """Wait for a share of the work, or for `most` seconds; returns the seconds. Infinity waits for the result."""
@@ -153,13 +156,16 @@ class Pending:
         with self._gate.changed:
             self._goal = goal
             self._gate.changed.notify_all()
-            if self._aside is not None and not self.done:
-                come_back(self._aside)
+            self._let(come_back)
             self._gate.changed.wait_for(lambda: self.done or self._share_done() >= goal, most)
-            if self._aside is not None and not self.done:
-                step_aside(self._aside)
+            self._let(step_aside)
             self._goal = 0.0
         return time.perf_counter() - started
+
+    def _let(self, move: Callable[[int], None]) -> None:
+        """Let the thread step aside or come back, unless it is about to end. The caller holds the lock."""
+        if self._aside is not None and not self.done:
+            move(self._aside)
 
     def _wanted(self) -> bool:
         """Whether to go on at once: a call waits for the work, or nobody wants it any more."""

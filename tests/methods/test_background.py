@@ -28,6 +28,12 @@ def policy():
     return os.sched_getscheduler(threading.get_native_id())
 
 
+def await_policy(wanted):
+    end = time.monotonic() + 20
+    while policy() != wanted and time.monotonic() < end:
+        time.sleep(0.001)
+
+
 def noted(method, note):
     """The method, each of whose updates begins with a note."""
     learn, notes = method.learn, []
@@ -73,11 +79,10 @@ def test_an_update_runs_where_a_processor_is_idle_until_a_call_waits_for_it():
     begun = threading.Event()
 
     def wait_for_the_caller():
+        await_policy(os.SCHED_IDLE)
         first = policy()
         begun.set()
-        end = time.monotonic() + 60
-        while policy() != os.SCHED_OTHER and time.monotonic() < end:
-            time.sleep(0.001)
+        await_policy(os.SCHED_OTHER)
         return first, policy()
 
     seen = noted(method, wait_for_the_caller)
