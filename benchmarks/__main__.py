@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from note_tta.methods.background import can_step_aside
 from note_tta.nn import native
 
 from . import adaptation, fleet, latency, layers
@@ -63,7 +64,8 @@ def _one_after_another(parts: list[str], out: Path | None) -> int:
     if out:
         out.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks", *sys.argv[1:], "--only"]
-    return max(subprocess.run([*command, part], check=False).returncode for part in parts)
+    codes = [subprocess.run([*command, part], check=False).returncode for part in parts]
+    return int(any(codes))
 
 
 def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Iterator[Figure]]]:
@@ -106,6 +108,7 @@ def _write(path: Path, figures: list[Figure], arguments: argparse.Namespace) -> 
         "kernel": {"active": kernel.active, "instruction_set": kernel.isa, "threads": kernel.threads},
         "repeats": arguments.repeats,
         "samples": arguments.samples,
+        "updates step aside": can_step_aside(),
     }
     write_figures(path, figures, keep=True, **run)
 

@@ -15,7 +15,7 @@ def report(
     results: Annotated[Path, typer.Argument(help="Folder of results.")] = Path("results"),
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("report"),
     archive: Annotated[
-        Path | None, typer.Option(help="Results of an earlier version, which get their own section.")
+        Path | None, typer.Option(help="Results of an earlier version, whose verdicts get their own section.")
     ] = None,
 ) -> None:
     """Write the results as Markdown, LaTeX, SVG figures and one HTML page.
@@ -28,4 +28,6 @@ def report(
 
     written = build_report(results, out, archive)
     pictures = sum(path.suffix == ".svg" for path in written)
-    typer.echo(f"The page is {out / 'index.html'}, with results.md, tables.tex and {pictures} figures")
+    typer.echo(
+        f"The page is {out / 'index.html'}, with results.md, details, tables.tex and {pictures} figures"
+    )

@@ -111,7 +111,7 @@ class Fleet:
             rows = self._pass_for(clean)
             self._streams.check_room(ids)
             self._streams.check_shape(ids, tuple(x.shape[1:]))
-            self._streams.check_readable(ids)
+            self._streams.load(ids)
             answers = (
                 [rows.look(x.new_zeros(1, *x.shape[1:]), [self._source], [1.0])[0][:0]] if not ids else []
             )

@@ -135,14 +135,19 @@ class Residents:
                 "or raise max_resident"
             )
 
-    def check_readable(self, names: Iterable[Id]) -> None:
-        """Refuse a stream whose record in the folder is damaged. As many as fit are in memory afterwards."""
+    def load(self, names: Iterable[Id]) -> None:
+        """Read streams from the folder, as many as fit into memory; refuse any whose record is damaged."""
+        if self.store is None:
+            return
         known = [name for name in dict.fromkeys(names) if name in self]
-        for name in known[: self.room]:
-            self.acquire(name)
-        for name in known[self.room :]:
-            if name not in self.in_memory:
-                self.spilled(name)
+        try:
+            for name in known[: self.room]:
+                self.acquire(name)
+            for name in known[self.room :]:
+                if name not in self.in_memory:
+                    self.spilled(name)
+        finally:
+            self.store.commit()  # what was written to make room
 
     def check_shape(self, names: Iterable[Id], shape: tuple[int, ...]) -> None:
         """Refuse samples whose shape differs from that of the samples in a stream's memory."""

@@ -53,24 +53,23 @@ def come_back(thread: int) -> None:
 def can_step_aside() -> bool:
     """Whether threads of this process may leave Linux's idle class again once they are in it.
 
-    Without this permission, a thread in that class would never be computed on a machine that others keep busy, and a
-    call would wait for it.
+    Without this right, a machine that others keep busy would hardly ever compute such a thread, and a call would wait
+    for it.
     """
     if sys.platform != "linux":
         return False
-    allowed = []
-
-    def try_it() -> None:
-        thread = threading.get_native_id()
-        with contextlib.suppress(OSError):
-            _set_policy(thread, os.SCHED_IDLE)
-            _set_policy(thread, os.SCHED_OTHER)
-            allowed.append(True)
-
-    trial = threading.Thread(target=try_it)
+    tried = threading.Event()
+    trial = threading.Thread(target=tried.wait, daemon=True)
     trial.start()
-    trial.join()
-    return bool(allowed)
+    assert trial.native_id is not None
+    try:
+        step_aside(trial.native_id)
+        come_back(trial.native_id)
+    except OSError:
+        return False
+    finally:
+        tried.set()
+    return True
 
 
 def _set_policy(thread: int, policy: int) -> None:

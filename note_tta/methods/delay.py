@@ -6,6 +6,7 @@ timing never changes an answer.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -133,13 +134,14 @@ class Pending:
             left = self._pace[-1] * (1 - self._share_done())
             most = PATIENCE * left * samples / (self.countdown + samples)
         due = 1 - self.countdown / self._samples
-        return self._wait(due, most)
+        return 0.0 if self._share_done() >= due else self._wait(due, most)
 
     def cancel(self) -> None:
         """Let the thread end at the next piece."""
         with self._gate.changed:
             self._cancelled = True
             self._gate.changed.notify_all()
+            self._let(come_back)
 
     def _start(self, work: Callable[[], None], executor: str) -> None:
         steps_aside = executor == "thread" and can_step_aside()
@@ -157,15 +159,18 @@ class Pending:
             self._goal = goal
             self._gate.changed.notify_all()
             self._let(come_back)
-            self._gate.changed.wait_for(lambda: self.done or self._share_done() >= goal, most)
-            self._let(step_aside)
-            self._goal = 0.0
+            try:
+                self._gate.changed.wait_for(lambda: self.done or self._share_done() >= goal, most)
+            finally:
+                self._let(step_aside)
+                self._goal = 0.0
         return time.perf_counter() - started
 
     def _let(self, move: Callable[[int], None]) -> None:
         """Let the thread step aside or come back, unless it is about to end. The caller holds the lock."""
         if self._aside is not None and not self.done:
-            move(self._aside)
+            with contextlib.suppress(OSError):  # the process may have lost the right to
+                move(self._aside)
 
     def _wanted(self) -> bool:
         """Whether to go on at once: a call waits for the work, or nobody wants it any more."""
@@ -201,9 +206,10 @@ class Pending:
 
 
 def run_prepared(executor: str, work: Callable[[], None]) -> None:
-    """Work in this thread, prepared as the executor says."""
-    for prepare in EXECUTORS[executor]:
-        prepare()
+    """Work in this thread, prepared as the executor says; the work is done even if that fails."""
+    with contextlib.suppress(Exception):
+        for prepare in EXECUTORS[executor]:
+            prepare()
     work()
 
 

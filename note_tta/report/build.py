@@ -14,7 +14,7 @@ from .claims import check_claims, orderings
 from .figures import make_figures
 from .html_page import report_page
 from .latex import latex
-from .markdown_pages import Report, details_file, details_page, filled_in, results_page
+from .markdown_pages import OWN_DATA, Report, details_file, details_page, filled_in, results_page
 from .scores import Scores
 from .tables import make_tables
 
@@ -43,12 +43,12 @@ def build_report(folder: str | Path, out: str | Path, archive: str | Path | None
     notes = Path(folder) / "notes.md"
     words = notes.read_text(encoding="utf-8") if notes.is_file() else ""
     earlier = None if archive is None else _read(archive)
+    parts = _by_dataset(report)
     texts = {
-        out / "results.md": results_page(report, filled_in(words, report.scores), earlier),
+        out / "results.md": results_page(report, list(parts), filled_in(words, report.scores), earlier),
         out / "tables.tex": "\n".join(latex(table) for tables in report.tables.values() for table in tables),
         out / "index.html": report_page(report),
     }
-    parts = _by_dataset(report)
     texts |= {out / details_file(name): details_page(part, name) for name, part in parts.items()}
     for figures in (figures for each in (report, *parts.values()) for figures in each.figures.values()):
         named = {out / "figures" / f"{figure.id}.svg": figure for figure in figures}
@@ -63,7 +63,7 @@ def _by_dataset(report: Report) -> dict[str, Report]:
     records: dict[str, list[Record]] = {name: [] for name in DATASETS}
     for record in report.scores.records:
         stream = record.job if isinstance(record.job, Stream) else record.job.stream
-        records[stream.dataset].append(record)
+        records.setdefault(stream.dataset if stream.dataset in DATASETS else OWN_DATA, []).append(record)
     return {name: make_report(own) for name, own in records.items() if own}
 
 

@@ -25,6 +25,9 @@ BEYOND = (
 )
 """What the page shows that the paper does not have."""
 
+OWN_DATA = "own"
+"""Stands for the data of a user, which are no dataset of ours: they share one page of details."""
+
 _TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:\.(\w+))?(?:/([a-z-]+))?(?::(\w+))?\}")
 
 
@@ -51,18 +54,24 @@ def details_file(dataset: str) -> str:
     return f"details-{dataset}.md"
 
 
-def results_page(report: Report, notes: str = "", archive: Report | None = None) -> str:
+def details_title(dataset: str) -> str:
+    """The title of a dataset's page of details."""
+    return "Your own data" if dataset == OWN_DATA else DATASETS[dataset].title
+
+
+def results_page(
+    report: Report, datasets: Sequence[str], notes: str = "", archive: Report | None = None
+) -> str:
     """The overview: claims with verdicts, findings, tables beside the paper's, and what goes beyond the paper.
 
-    The findings are `notes`, written by hand and `filled_in`. The verdicts of an earlier version get their own section.
+    The findings are `notes`, written by hand and `filled_in`. Each of `datasets` has a page of details. The verdicts of
+    an earlier version get their own section.
     """
     lines = ["# Results"]
     if report.plain_claims:
         lines += ["", "## The paper's claims", "", *_board(report.plain_claims, down=True)]
-    datasets = dict.fromkeys(setup.dataset for setup in report.scores.setups())
-    pages = ", ".join(f"[{DATASETS[name].title}]({details_file(name)})" for name in datasets)
-    what = "The evidence for each verdict, every table by domain, and the figures"
-    lines += ["", f"{what}: {pages}."] if pages else []
+    pages = ", ".join(f"[{details_title(name)}]({details_file(name)})" for name in datasets)
+    lines += ["", f"The evidence for each verdict, every table by domain, and the figures: {pages}."]
     lines += ["", notes.strip()] if notes.strip() else []
     for heading, names in (("Beside the paper's numbers", BESIDE), ("Beyond the paper", BEYOND)):
         shown = [line for name in names for line in _shown(report, name)]
@@ -76,7 +85,7 @@ def results_page(report: Report, notes: str = "", archive: Report | None = None)
 
 def details_page(report: Report, dataset: str) -> str:
     """All details of a dataset: the claims with their evidence, every table and figure, and where they come from."""
-    lines = [f"# {DATASETS[dataset].title} in detail"]
+    lines = [f"# {details_title(dataset)} in detail"]
     if report.claims:
         lines += ["", "## The paper's claims", ""]
         lines += [f"- ({name}) {escaped(text)}" for name, text in CLAIMS.items()]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from networks import images, make
 
-from note_tta.methods import background
+from note_tta.methods import background, delay
 from note_tta.methods.background import can_step_aside, compute_alone
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives threads priorities of their own")
@@ -120,6 +120,50 @@ def test_an_update_steps_aside_again_when_a_call_has_waited_for_its_share():
     assert has_looked.wait(60) and seen == [os.SCHED_IDLE]
 
 
+@pytest.fixture
+def moves(monkeypatch):
+    """The policies that threads are given, by any user; nothing is really changed."""
+    told, lock = [], threading.Lock()
+
+    def note(thread, policy, parameters):
+        with lock:
+            told.append((thread, policy))
+
+    monkeypatch.setattr(os, "sched_setscheduler", note)
+    can_step_aside.cache_clear()
+    yield told
+    can_step_aside.cache_clear()
+
+
+@linux
+def test_a_call_that_waits_brings_the_update_back_and_lets_it_go_again(moves):
+    method = make("note", interval=8, delay=8)
+    go_on, learn = threading.Event(), method.learn
+    method.learn = lambda draft, x: (go_on.wait(60), learn(draft, x))
+    method(images(8))
+    thread = method.schedule.pending._aside
+    assert moves[-1] == (thread, os.SCHED_IDLE)
+    threading.Timer(0.2, go_on.set).start()
+    method(images(1))  # waits for an eighth of the work
+    assert (thread, os.SCHED_OTHER) in moves
+    method.state_dict()
+    before = len(moves)
+    method(images(6))  # the update is done: nothing to wait for
+    assert len(moves) == before
+
+
+@linux
+def test_a_cancelled_update_comes_back_to_end_soon(moves):
+    method = make("note", interval=8, delay=8)
+    go_on, learn = threading.Event(), method.learn
+    method.learn = lambda draft, x: (go_on.wait(60), learn(draft, x))
+    method(images(8))
+    thread = method.schedule.pending._aside
+    method.reset()
+    assert moves[-1] == (thread, os.SCHED_OTHER)
+    go_on.set()
+
+
 @linux
 def test_who_may_not_come_back_does_not_step_aside(monkeypatch):
     def refuse(thread, policy, parameters):
@@ -128,15 +172,40 @@ def test_who_may_not_come_back_does_not_step_aside(monkeypatch):
 
     can_step_aside.cache_clear()
     try:
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "sched_setscheduler", refuse)
-            assert not can_step_aside()
+        monkeypatch.setattr(os, "sched_setscheduler", refuse)
+        assert not can_step_aside()
         method = make("note", interval=8, delay=8)
-        seen = noted(method, policy)
-        method(images(16))
-        assert seen[0] == os.SCHED_OTHER
+        method(images(8))
+        assert method.schedule.pending._aside is None
+        method.state_dict()
     finally:
         can_step_aside.cache_clear()
+
+
+def test_an_update_is_computed_even_if_its_thread_cannot_be_prepared(monkeypatch):
+    def fail():
+        raise RuntimeError("no such thing here")
+
+    monkeypatch.setitem(delay.EXECUTORS, "thread", (fail,))
+    method = make("note", interval=8, delay=8)
+    method(images(16))
+    assert method.counters["updates"] == 1
+
+
+def test_both_executors_compute_the_same():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        one, both = (make("note", interval=8, delay=8, executor=name) for name in ("thread", "threads"))
+        torch.testing.assert_close(one(images(40)), both(images(40)))
+        for name, tensor in one.tensors.items():
+            torch.testing.assert_close(tensor, both.tensors[name])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_function_that_torch_does_not_have_is_none():
+    assert background._torch_function("no_such_function_in_torch") is None
 
 
 def test_without_the_libraries_functions_nothing_happens(monkeypatch):

@@ -128,6 +128,18 @@ def test_an_earlier_version_is_shown_under_its_own_name(fakes, folder, tmp_path)
     assert sorted(path.name for path in (tmp_path / "out").glob("*.md")) == ["details-kitti.md", "results.md"]
 
 
+def test_your_own_data_share_a_page(fakes, tmp_path):
+    from dataclasses import replace
+
+    store = Store(tmp_path / "results")
+    (cell,) = fakes.cells("table2", datasets=["kitti"], seeds=(0,), rows=["note"])
+    store.save(fakes.record(cell, 13.0))
+    store.save(fakes.record(replace(cell, stream=replace(cell.stream, dataset="some/folder")), 12.0))
+    build_report(store.folder, tmp_path / "out")
+    assert "some/folder" in (tmp_path / "out" / "details-own.md").read_text()
+    assert "[Your own data](details-own.md)" in (tmp_path / "out" / "results.md").read_text()
+
+
 def test_each_dataset_has_a_page_of_its_own(built):
     pages = {path.stem.removeprefix("details-"): path.read_text() for path in built.glob("details-*.md")}
     assert {"cifar10", "imagenet", "kitti"} <= set(pages)
