@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import sys
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import torch
+
+from ..nn.native import torch_library
 
 NICENESS = 10
 """A low priority, where 0 is usual and 19 the lowest."""
@@ -35,7 +33,7 @@ def compute_alone() -> None:
     """
     torch.get_num_threads()  # otherwise torch sets the number at the first operation of this thread
     for name in ("omp_set_num_threads", "MKL_Set_Num_Threads_Local"):
-        if function := _torch_function(name):
+        if function := getattr(torch_library(), name, None):
             function(1)
 
 
@@ -74,14 +72,3 @@ def can_step_aside() -> bool:
 
 def _set_policy(thread: int, policy: int) -> None:
     os.sched_setscheduler(thread, policy, os.sched_param(0))
-
-
-@functools.cache
-def _torch_function(name: str) -> Callable[[int], Any] | None:
-    """A C function of the libraries that torch has loaded; None if they have none of this name."""
-    for library in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
-        with contextlib.suppress(OSError, AttributeError):
-            function = getattr(ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / library)), name)
-            function.argtypes, function.restype = [ctypes.c_int], None
-            return function  # type: ignore[no-any-return]
-    return None

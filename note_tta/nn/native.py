@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -97,18 +98,22 @@ def load(path: Path) -> Kernel:
     return Kernel(forward, backward, f"loaded from {path}", path, isa=isa, threads=threads)
 
 
+@functools.cache
+def torch_library() -> ctypes.CDLL | None:
+    """The library of torch's CPU operators, through which its OpenMP and MKL are reached; None if it is not found."""
+    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
+        path = Path(torch.__file__).parent / "lib" / name
+        if path.exists():
+            with contextlib.suppress(OSError):
+                return ctypes.CDLL(str(path))
+    return None
+
+
 def _torch_threads() -> tuple[tuple[int | None, ...], str]:
     """Find the OpenMP runtime that torch runs on, so that both use one pool of threads."""
-    names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-    for library in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
-        path = Path(torch.__file__).parent / "lib" / library
-        if not path.exists():
-            continue
-        try:
-            torch_cpu = ctypes.CDLL(str(path))
-            found = tuple(ctypes.cast(getattr(torch_cpu, name), ctypes.c_void_p).value for name in names)
-        except (OSError, AttributeError):
-            continue
+    names, library = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"), torch_library()
+    if library is not None and all(hasattr(library, name) for name in names):
+        found = tuple(ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in names)
         return found, "torch's own (OpenMP)"
     return (None, None, None), "one, because torch's OpenMP runtime was not found"
 

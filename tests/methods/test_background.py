@@ -34,6 +34,13 @@ def await_policy(wanted):
         time.sleep(0.001)
 
 
+def held(method):
+    """Let the method's updates wait for the event that is returned."""
+    go_on, learn = threading.Event(), method.learn
+    method.learn = lambda draft, x: (go_on.wait(60), learn(draft, x))
+    return go_on
+
+
 def noted(method, note):
     """The method, each of whose updates begins with a note."""
     learn, notes = method.learn, []
@@ -138,8 +145,7 @@ def moves(monkeypatch):
 @linux
 def test_a_call_that_waits_brings_the_update_back_and_lets_it_go_again(moves):
     method = make("note", interval=8, delay=8)
-    go_on, learn = threading.Event(), method.learn
-    method.learn = lambda draft, x: (go_on.wait(60), learn(draft, x))
+    go_on = held(method)
     method(images(8))
     thread = method.schedule.pending._aside
     assert moves[-1] == (thread, os.SCHED_IDLE)
@@ -155,8 +161,7 @@ def test_a_call_that_waits_brings_the_update_back_and_lets_it_go_again(moves):
 @linux
 def test_a_cancelled_update_comes_back_to_end_soon(moves):
     method = make("note", interval=8, delay=8)
-    go_on, learn = threading.Event(), method.learn
-    method.learn = lambda draft, x: (go_on.wait(60), learn(draft, x))
+    go_on = held(method)
     method(images(8))
     thread = method.schedule.pending._aside
     method.reset()
@@ -204,10 +209,7 @@ def test_both_executors_compute_the_same():
         torch.set_num_threads(before)
 
 
-def test_a_function_that_torch_does_not_have_is_none():
-    assert background._torch_function("no_such_function_in_torch") is None
-
-
-def test_without_the_libraries_functions_nothing_happens(monkeypatch):
-    monkeypatch.setattr(background, "_torch_function", lambda name: None)
+@pytest.mark.parametrize("library", [None, object()])
+def test_without_the_libraries_functions_nothing_happens(monkeypatch, library):
+    monkeypatch.setattr(background, "torch_library", lambda: library)
     assert in_a_thread(lambda: (compute_alone(), True)[1])
