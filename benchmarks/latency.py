@@ -118,7 +118,7 @@ def _back_to_back(frames: int) -> Iterator[Figure]:
     quarter = Contender(tta.NOTE(iabn, delay=64, learn_from=16))
     _take_turns([source, one, all_threads, quarter], frames)
     for name, contender, tail, middle in (
-        ("delay=64, back to back", one, None, None),
+        ("delay=64, back to back", one, 4.0, 2.7),
         ('delay=64 and executor="threads", back to back', all_threads, 4.0, 2.7),
         ("delay=64 and learn_from=16, back to back", quarter, 2.2, 1.6),
     ):
