@@ -44,6 +44,9 @@ def train(
     seed: Annotated[int, typer.Option(help="Seed of weights, order and augmentation.")] = 0,
     init: Annotated[Path | None, typer.Option(help="Start from these weights (.pt or .safetensors).")] = None,
     new_head: Annotated[bool, typer.Option("--new-head", help="Initialise the last layer again.")] = False,
+    teacher: Annotated[
+        Path | None, typer.Option(help="Learn the answers of this checkpoint as well (distillation).")
+    ] = None,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="Do not start from the paper's ImageNet weights.")
     ] = False,
@@ -74,7 +77,7 @@ def train(
 
     import torch
 
-    from ..checkpoint import load_weights
+    from ..checkpoint import load_checkpoint, load_weights
     from ..data import find_dataset, open_dataset, resolve_root
     from ..files import file_digest
     from ..models import MODELS, architecture, build_model
@@ -112,9 +115,14 @@ def train(
         load_weights(network, init, new_head=new_head)
         facts["init"] = {"file": init.name, "sha256": file_digest(init), "new_head": new_head}
     network.to(find_device(device))
+    tutor = None
+    if teacher is not None:
+        classes, channels = len(opened.classes), opened.input_shape[0]
+        tutor = load_checkpoint(teacher, num_classes=classes, in_channels=channels)[0].to(find_device(device))
+        facts["teacher"] = {"file": teacher.name, "sha256": file_digest(teacher)}
     train_samples, test_samples = _domains(opened, samples)
-    channels = "" if width is None else f"-w{width}"
-    file = f"{dataset}-{name.replace(':', '.')}{channels}-{norm}-seed{seed}.safetensors"
+    size_of_network = "" if width is None else f"-w{width}"
+    file = f"{dataset}-{name.replace(':', '.')}{size_of_network}-{norm}-seed{seed}.safetensors"
     target = out or resolve_root(data_root) / "models" / file
 
     def on_epoch(done: int, measured: dict[str, float]) -> None:
@@ -130,6 +138,7 @@ def train(
         seed=seed,
         facts=facts,
         workers=workers,
+        teacher=tutor,
         restart=restart,
         on_epoch=on_epoch if verbose else None,
     )

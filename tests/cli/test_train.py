@@ -10,9 +10,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from note_tta.checkpoint import load_checkpoint, read_card
+from note_tta.checkpoint import load_checkpoint, read_card, save_checkpoint
 from note_tta.cli import app
 from note_tta.data import DATASETS
+from note_tta.files import file_digest
 from note_tta.models import build_model
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +81,18 @@ def test_width_and_normalisation_follow_a_checkpoint_of_ours(tmp_path):
     other = run(*SMALL, "--init", plain, "--mean", "0.1", "--std", "1", "--out", tmp_path / "c.safetensors")
     assert other.exit_code == 0
     assert load_checkpoint(tmp_path / "c.safetensors")[1]["architecture"]["mean"] == [0.1]
+
+
+def test_a_teacher_is_named_on_the_card_and_must_know_the_same_classes(tmp_path):
+    plain, tuned = tmp_path / "bn.safetensors", tmp_path / "iabn.safetensors"
+    assert run(*SMALL, "--out", plain).exit_code == 0
+    assert run(*SMALL, "--norm", "iabn", "--teacher", plain, "--out", tuned).exit_code == 0
+    assert read_card(tuned)["teacher"] == {"file": "bn.safetensors", "sha256": file_digest(plain)}
+    with pytest.raises(ValueError, match=r"belongs to a run with facts\.teacher"):
+        run(*SMALL, "--norm", "iabn", "--out", tuned)
+    save_checkpoint(plain, build_model("digits_cnn", 5, width=2), {})
+    with pytest.raises(ValueError, match="holds a network of num_classes 5, but 10 are needed"):
+        run(*SMALL, "--teacher", plain, "--out", tmp_path / "c.safetensors")
 
 
 def test_epochs_0_wraps_weights(tmp_path):

@@ -211,6 +211,33 @@ def test_fine_tuning_iabn_from_batchnorm_weights(tmp_path):
     assert tuned["clean_error"] <= plain["clean_error"] + 5
 
 
+class OneFurther(torch.nn.Module):
+    """A teacher that always names the class after the right one."""
+
+    def forward(self, x):
+        quadrants = torch.nn.functional.avg_pool2d(x[:, 0], 4).flatten(1)
+        return 40 * (quadrants.roll(1, 1) - 0.5)
+
+
+def test_a_teacher_counts_for_more_than_the_labels(tmp_path):
+    recipe, out = Recipe(epochs=6, lr=0.1, batch_size=16), tmp_path / "a.safetensors"
+    train(network(), Squares(), recipe, out=out, teacher=OneFurther())
+    model, test = load_checkpoint(out)[0], Squares(seed=1)
+    answers = model(test.inputs(torch.arange(len(test)))).argmax(1)
+    assert (answers == (test.labels + 1) % 4).float().mean() > 0.9
+
+
+def test_distillation_is_zero_at_the_teachers_answers_and_has_gradients_of_the_labels_size():
+    taught = torch.randn(5, 10, generator=torch.Generator().manual_seed(0))
+    logits = taught.clone().requires_grad_()
+    assert loop._distillation(logits, taught).item() == pytest.approx(0, abs=1e-5)
+    away = (taught + 0.01 * torch.eye(5, 10)).requires_grad_()
+    loop._distillation(away, taught).backward()
+    softened = (taught / 4).softmax(1)
+    expected = 4 * ((away.detach() / 4).softmax(1) - softened)
+    torch.testing.assert_close(away.grad, expected, atol=1e-6, rtol=1e-4)
+
+
 def test_divergence_is_told_with_a_way_out(tmp_path):
     recipe = Recipe(epochs=2, lr=1e30, batch_size=16, optimizer="adam")
     with pytest.raises(
