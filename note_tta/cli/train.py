@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..names import DATASET_HOMES, check_known
-from ._options import DataRoot, Device, Width, find_device
+from ._cells import parse_options
+from ._options import DataOption, DataRoot, Device, Width, find_device
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,6 +53,7 @@ def train(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Checkpoint; by default under <data root>/models.")] = None,
     data_root: DataRoot = None,
+    data_option: DataOption = None,
     samples: Annotated[int | None, typer.Option(help="Use only this many training and test samples.")] = None,
     threads: Annotated[int | None, typer.Option(help="Number of torch's threads.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that read data ahead.")] = 0,
@@ -87,7 +89,10 @@ def train(
         if threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads}")
         torch.set_num_threads(threads)
-    record, opened = find_dataset(dataset), open_dataset(dataset, data_root)
+    data_options = parse_options(data_option or [], "--data-option")
+    if data_options and out is None:
+        raise ValueError("a source model of other data (--data-option) needs a place of its own: give --out")
+    record, opened = find_dataset(dataset), open_dataset(dataset, data_root, **data_options)
     size: dict[str, Any] = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
     steps: dict[str, Any] = {"optimizer": optimizer, "weight_decay": weight_decay, "schedule": schedule}
     recipe = replace(record.recipe, **_given(**size, **steps))
@@ -111,6 +116,8 @@ def train(
         inputs: dict[str, Any] = {"in_channels": opened.input_shape[0], **_inherited(init), **shape}
         network = build_model(name, len(opened.classes), norm=norm, **iabn, **inputs)
     facts: dict[str, Any] = {"dataset": dataset, "model": name, "norm": norm, "init": None}
+    if data_options:
+        facts["data_options"] = data_options
     if init is not None:
         load_weights(network, init, new_head=new_head)
         facts["init"] = {"file": init.name, "sha256": file_digest(init), "new_head": new_head}

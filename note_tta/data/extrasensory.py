@@ -5,8 +5,8 @@ set and every feature of the accelerometer, gyroscope, magnetometer and audio is
 rows that follow each other in the file under one label.
 
 The paper names its seven targets but not its sixteen source users, nor the rule that left 23 of 60 users.
-Here the source is the sixteen non-target users with the most windows (ties by uuid). `DIFFERENCE` says how
-the counts compare with the paper's.
+Here the source is the sixteen non-target users with the most windows (ties by uuid), or with the option `source`
+sixteen that are drawn at random. `DIFFERENCE` says how the counts compare with the paper's.
 """
 
 from __future__ import annotations
@@ -66,8 +66,11 @@ def _feature_columns() -> tuple[str, ...]:
 FEATURE_COLUMNS = _feature_columns()
 
 
-def open_extrasensory(root: Path) -> Dataset:
-    """Open ExtraSensory; targets go by the first three characters of their uuid, as in the paper."""
+def open_extrasensory(root: Path, *, source: int | None = None) -> Dataset:
+    """Open ExtraSensory; targets go by the first three characters of their uuid, as in the paper.
+
+    With `source` the sixteen source users are drawn at random, with this seed.
+    """
     folder = user_folder(root)
     users = sorted(file.name.removesuffix(SUFFIX) for file in folder.glob(f"*{SUFFIX}"))
     if not users:
@@ -77,11 +80,11 @@ def open_extrasensory(root: Path) -> Dataset:
     targets = {name: partial(read_user, folder / f"{uuid}{SUFFIX}") for name, uuid in present.items()}
     others = tuple(user for user in users if user not in PAPER_WINDOWS)
 
-    def source() -> Windows:
-        return join([windows for _, windows in source_users(folder, others)])
+    def read_source() -> Windows:
+        return join([windows for _, windows in source_users(folder, others, source)])
 
     shape = (len(FEATURE_COLUMNS), WINDOW)
-    return sensor_dataset(EXTRASENSORY, CLASSES, shape, source, targets, "standard")
+    return sensor_dataset(EXTRASENSORY, CLASSES, shape, read_source, targets, "standard")
 
 
 def user_folder(root: Path) -> Path:
@@ -90,14 +93,17 @@ def user_folder(root: Path) -> Path:
     return first_folder(places, "ExtraSensory user files", "note-tta data download extrasensory")
 
 
-def source_users(folder: Path, users: tuple[str, ...]) -> list[tuple[str, Windows]]:
-    """The sixteen of `users` with the most windows, by uuid."""
+def source_users(folder: Path, users: tuple[str, ...], seed: int | None = None) -> list[tuple[str, Windows]]:
+    """The sixteen of `users` with the most windows, or sixteen at random with a seed; in the order of their uuids."""
     windows = {user: read_user(folder / f"{user}{SUFFIX}") for user in users}
     usable = [user for user in users if len(windows[user].labels)]
     if not usable:
         raise BadData(folder, "no source user has a complete window of five rows")
-    largest = sorted(usable, key=lambda user: (-len(windows[user].labels), user))[:SOURCE_USERS]
-    return [(user, windows[user]) for user in sorted(largest)]
+    if seed is None:
+        ordered = sorted(usable, key=lambda user: (-len(windows[user].labels), user))
+    else:
+        ordered = [usable[i] for i in np.random.default_rng(seed).permutation(len(usable))]
+    return [(user, windows[user]) for user in sorted(ordered[:SOURCE_USERS])]
 
 
 def read_user(file: Path) -> Windows:
@@ -145,6 +151,7 @@ EXTRASENSORY = DatasetRecord(
             into=FOLDER,
         ),
     ),
+    options={"source": "the sixteen source users drawn at random, with this seed"},
     note=(
         "the publisher's site may answer over http only; if so, fetch the zip from extrasensory.ucsd.edu "
         "yourself and unpack it as ExtraSensory.per_uuid_features_labels/; CC BY-NC-SA 4.0"

@@ -95,6 +95,15 @@ def test_a_teacher_is_named_on_the_card_and_must_know_the_same_classes(tmp_path)
         run(*SMALL, "--teacher", plain, "--out", tmp_path / "c.safetensors")
 
 
+def test_data_options_are_on_the_card(tmp_path):
+    usual, other = tmp_path / "usual.safetensors", tmp_path / "other.safetensors"
+    assert run(*SMALL, "--out", usual).exit_code == 0
+    assert run(*SMALL, "--data-option", "seed=1", "--out", other).exit_code == 0
+    assert "data_options" not in read_card(usual)
+    assert read_card(other)["data_options"] == {"seed": 1}
+    assert read_card(other)["run"]["data"] != read_card(usual)["run"]["data"]
+
+
 def test_epochs_0_wraps_weights(tmp_path):
     weights = build_model("digits_cnn", 10, width=2).state_dict()
     torch.save(weights, tmp_path / "w.pt")
@@ -142,6 +151,11 @@ def test_bad_options(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         run(*SMALL, "--out", tmp_path / "a.safetensors", *options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_other_data_needs_a_place_of_its_own(tmp_path):
+    with pytest.raises(ValueError, match=r"\(--data-option\) needs a place of its own: give --out"):
+        run(*SMALL, "--data-option", "seed=1", "--data-root", tmp_path)
 
 
 def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path):

@@ -41,6 +41,18 @@ def test_the_source_is_the_sixteen_largest_users(tmp_path, folder):
     assert len(dataset.domain("source")) == sum(range(3, SOURCE_USERS + 3))
 
 
+def test_other_source_users_at_random(tmp_path, folder):
+    for number in range(SOURCE_USERS + 8):
+        write_extrasensory_user(folder, f"USER{number:02d}", [0] * 5 * (number + 1))
+    sizes = {
+        seed: len(open_dataset("extrasensory", tmp_path, source=seed).domain("source")) for seed in range(4)
+    }
+    largest = sum(range(9, SOURCE_USERS + 9))
+    assert len(set(sizes.values())) > 1 and all(size < largest for size in sizes.values())
+    again = len(open_dataset("extrasensory", tmp_path, source=2).domain("source"))
+    assert again == sizes[2]
+
+
 def test_rows_with_missing_features_are_left_out(folder):
     file = write_extrasensory_user(folder, "AAAA", [0] * 12)
     lines = gzip.decompress(file.read_bytes()).decode().splitlines()
