@@ -32,24 +32,24 @@ def build_report(folder: str | Path, out: str | Path, archive: str | Path | None
 
     The report is `results.md`, a page of details per dataset such as `details-cifar10.md`, `tables.tex`, `index.html`
     and `figures/*.svg` in the folder `out`; their paths are returned. A file `notes.md` in the results folder becomes
-    part of `results.md`; its numbers are filled in from the results (see `filled_in`). The verdicts of an earlier
-    version, whose results are in `archive`, get their own section.
+    part of `results.md`, and `notes-cifar10.md` of `details-cifar10.md`; their numbers are filled in from the results
+    (see `filled_in`). The verdicts of an earlier version, whose results are in `archive`, get their own section.
 
     Raises:
         ValueError: A folder holds no results, or one that cannot be read.
     """
     out = Path(out)
     report = _read(folder)
-    notes = Path(folder) / "notes.md"
-    words = notes.read_text(encoding="utf-8") if notes.is_file() else ""
     earlier = None if archive is None else _read(archive)
     parts = _by_dataset(report)
     texts = {
-        out / "results.md": results_page(report, list(parts), filled_in(words, report.scores), earlier),
+        out / "results.md": results_page(report, list(parts), _notes(folder, "notes.md", report), earlier),
         out / "tables.tex": "\n".join(latex(table) for tables in report.tables.values() for table in tables),
         out / "index.html": report_page(report),
     }
-    texts |= {out / details_file(name): details_page(part, name) for name, part in parts.items()}
+    for name, part in parts.items():
+        words = _notes(folder, f"notes-{name}.md", report)
+        texts[out / details_file(name)] = details_page(part, name, words)
     for figures in (figures for each in (report, *parts.values()) for figures in each.figures.values()):
         named = {out / "figures" / f"{figure.id}.svg": figure for figure in figures}
         texts |= {path: figure.file() for path, figure in named.items() if path not in texts}
@@ -65,6 +65,12 @@ def _by_dataset(report: Report) -> dict[str, Report]:
         stream = record.job if isinstance(record.job, Stream) else record.job.stream
         records.setdefault(stream.dataset if stream.dataset in DATASETS else OWN_DATA, []).append(record)
     return {name: make_report(own) for name, own in records.items() if own}
+
+
+def _notes(folder: str | Path, name: str, report: Report) -> str:
+    """The notes in a file of the results folder, with their numbers; empty if there is no such file."""
+    file = Path(folder) / name
+    return filled_in(file.read_text(encoding="utf-8"), report.scores) if file.is_file() else ""
 
 
 def _read(folder: str | Path) -> Report:

@@ -14,7 +14,7 @@ from .coverage import coverage_text
 from .figures import Figure
 from .markdown_tables import LEGEND, escaped, markdown, number, table_line
 from .paper_numbers import Number
-from .scores import Other, Score, Scores, visit_errors
+from .scores import Other, Score, Scores, Setup, visit_errors
 from .tables import Table, mean_run
 
 BESIDE = ("table1", "table2", "table-hapt", "table-mnist", "table3", "table-ablation")
@@ -28,7 +28,7 @@ BEYOND = (
 OWN_DATA = "own"
 """Stands for the data of a user, which are no dataset of ours: they share one page of details."""
 
-_TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:\.(\w+))?(?:/([a-z-]+))?(?::(\w+))?\}")
+_TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:\.(\w+))?(?:\[(\w+=\w+)\])?(?:/([a-z-]+))?(?::(\w+))?\}")
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,17 @@ def results_page(
     return "\n".join(lines + _origin(report)) + "\n"
 
 
-def details_page(report: Report, dataset: str) -> str:
-    """All details of a dataset: the claims with their evidence, every table and figure, and where they come from."""
+def details_page(report: Report, dataset: str, notes: str = "") -> str:
+    """All details of a dataset: the claims with their evidence, every table and figure, and where they come from.
+
+    The findings are `notes`, as on the overview.
+    """
     lines = [f"# {details_title(dataset)} in detail"]
     if report.claims:
         lines += ["", "## The paper's claims", ""]
         lines += [f"- ({name}) {escaped(text)}" for name, text in CLAIMS.items()]
         lines += ["", *_board(report.claims, down=False), *_evidence(report.claims)]
+    lines += ["", notes.strip()] if notes.strip() else []
     lines += ["", "## Tables and figures", "", LEGEND]
     for name, experiment in EXPERIMENTS.items():
         if report.tables[name] or report.figures[name]:
@@ -113,8 +117,9 @@ def filled_in(notes: str, scores: Scores) -> str:
     """Fill in the numbers of hand-written notes: `{note@hapt}` becomes NOTE's error on HAPT.
 
     A token is `{row@dataset}`, where the row is one of `VARIANTS`. There may follow `.model` for another network than
-    the one with the most results, `/stream` for another stream than the correlated one, and `:domain` for one
-    domain in place of the mean, or `:visit20` for a visit of a recurring stream. `{run@hapt}` is the mean run length.
+    the one with the most results, `[source=0]` for an option of the data, `/stream` for another stream than the
+    correlated one, and `:domain` for one domain in place of the mean, or `:visit20` for a visit of a recurring stream.
+    `{run@hapt}` is the mean run length.
 
     Raises:
         ValueError: There is no such result.
@@ -122,9 +127,12 @@ def filled_in(notes: str, scores: Scores) -> str:
     recurring = {point.stream: point for e in EXPERIMENTS.values() for point in e.points if point.visits > 1}
 
     def number_of(match: re.Match[str]) -> str:
-        row, dataset, model, stream, part = match.groups()
-        named = (setup for setup in scores.setups(dataset) if setup.model == model and not setup.data_options)
-        setup = next(named, None) if model else scores.main_setup(dataset)
+        row, dataset, model, option, stream, part = match.groups()
+        setup = scores.main_setup(dataset)
+        if model or option:
+            model = model or (setup and setup.model)
+            named = (s for s in scores.setups(dataset) if (s.model, _options(s)) == (model, option or ""))
+            setup = next(named, None)
         point = recurring.get(stream, Point(stream or "correlated"))
         score = None if setup is None else scores.of(setup.row("source" if row == "run" else row, point))
         parts = {"": score.number, **score.by_domain, **_by_visit(score)} if score else {}
@@ -136,6 +144,10 @@ def filled_in(notes: str, scores: Scores) -> str:
         return number(parts[part or ""])
 
     return _TOKEN.sub(number_of, notes)
+
+
+def _options(setup: Setup) -> str:
+    return ",".join(f"{name}={value}" for name, value in setup.data_options)
 
 
 def _by_visit(score: Score) -> dict[str, Number]:

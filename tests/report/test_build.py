@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -103,6 +104,31 @@ def test_notes_may_name_a_network_and_a_visit(fakes, tmp_path):
         notes.write_text(missing)
         with pytest.raises(ValueError, match="there is no such result"):
             build_report(store.folder, tmp_path / "out")
+
+
+def test_notes_may_name_an_option_of_the_data(fakes, tmp_path):
+    store = Store(tmp_path / "results")
+    for data_options, error in (((), 40.0), ((("source", 1),), 60.0)):
+        for cell in fakes.cells("table2", datasets=["extrasensory"], seeds=(0,), rows=["source"]):
+            job = replace(cell, stream=replace(cell.stream, data_options=data_options))
+            store.save(fakes.record(job, error))
+    notes = tmp_path / "results" / "notes.md"
+    notes.write_text("Usual {source@extrasensory}, drawn {source@extrasensory[source=1]}.\n")
+    build_report(store.folder, tmp_path / "out")
+    assert "Usual 40.0, drawn 60.0." in (tmp_path / "out" / "results.md").read_text()
+    notes.write_text("{source@extrasensory[source=2]}")
+    with pytest.raises(ValueError, match="there is no such result"):
+        build_report(store.folder, tmp_path / "out")
+
+
+def test_a_dataset_s_notes_are_on_its_own_page(fakes, tmp_path):
+    store = Store(tmp_path / "results")
+    for record in fakes.records("table2", datasets=["kitti"], seeds=(0,)):
+        store.save(record)
+    (store.folder / "notes-kitti.md").write_text("## Findings\n\nRuns of {run@kitti}.\n")
+    build_report(store.folder, tmp_path / "out")
+    assert "## Findings\n\nRuns of 20.5." in (tmp_path / "out" / "details-kitti.md").read_text()
+    assert "Findings" not in (tmp_path / "out" / "results.md").read_text()
 
 
 def test_a_table_of_one_row_is_not_on_the_overview(fakes, tmp_path):
