@@ -11,7 +11,7 @@ import typer
 
 from ..names import DATASET_HOMES, check_known
 from ._cells import parse_options
-from ._options import DataOption, DataRoot, Device, Width, find_device
+from ._options import DataRoot, Device, Width, find_device
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,7 +53,9 @@ def train(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Checkpoint; by default under <data root>/models.")] = None,
     data_root: DataRoot = None,
-    data_option: DataOption = None,
+    data_option: Annotated[
+        list[str] | None, typer.Option(help="Option that changes the training data, such as source_seed=0.")
+    ] = None,
     samples: Annotated[int | None, typer.Option(help="Use only this many training and test samples.")] = None,
     threads: Annotated[int | None, typer.Option(help="Number of torch's threads.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that read data ahead.")] = 0,
@@ -81,6 +83,7 @@ def train(
 
     from ..checkpoint import load_checkpoint, load_weights
     from ..data import find_dataset, open_dataset, resolve_root
+    from ..experiments.source_models import checkpoint_name
     from ..files import file_digest
     from ..models import MODELS, architecture, build_model
     from ..train import train as run_training
@@ -90,12 +93,14 @@ def train(
             raise ValueError(f"threads must be at least 1, got {threads}")
         torch.set_num_threads(threads)
     data_options = parse_options(data_option or [], "--data-option")
-    if data_options and out is None:
-        raise ValueError("a source model of other data (--data-option) needs a place of its own: give --out")
     record, opened = find_dataset(dataset), open_dataset(dataset, data_root, **data_options)
+    if without_effect := data_options.keys() - record.source_options:
+        raise ValueError(f"{', '.join(without_effect)} does not change the training data of {dataset}")
     size: dict[str, Any] = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
     steps: dict[str, Any] = {"optimizer": optimizer, "weight_decay": weight_decay, "schedule": schedule}
     recipe = replace(record.recipe, **_given(**size, **steps))
+    if teacher is not None and recipe.epochs == 0:
+        raise ValueError("--epochs 0 learns nothing, so --teacher has no effect: leave it out")
     if init is None and recipe.epochs == 0:
         raise ValueError("--epochs 0 keeps the initial weights as they are: give them with --init")
     if init is None and recipe.pretrained and not from_scratch:
@@ -121,15 +126,15 @@ def train(
     if init is not None:
         load_weights(network, init, new_head=new_head)
         facts["init"] = {"file": init.name, "sha256": file_digest(init), "new_head": new_head}
-    network.to(find_device(device))
-    tutor = None
+    place = find_device(device)
+    network.to(place)
+    teacher_network = None
     if teacher is not None:
-        classes, channels = len(opened.classes), opened.input_shape[0]
-        tutor = load_checkpoint(teacher, num_classes=classes, in_channels=channels)[0].to(find_device(device))
+        needed: dict[str, Any] = {"num_classes": len(opened.classes), "in_channels": opened.input_shape[0]}
+        teacher_network = load_checkpoint(teacher, **needed)[0].to(place)
         facts["teacher"] = {"file": teacher.name, "sha256": file_digest(teacher)}
     train_samples, test_samples = _domains(opened, samples)
-    size_of_network = "" if width is None else f"-w{width}"
-    file = f"{dataset}-{name.replace(':', '.')}{size_of_network}-{norm}-seed{seed}.safetensors"
+    file = checkpoint_name(dataset, name, norm, seed, width, data_options)
     target = out or resolve_root(data_root) / "models" / file
 
     def on_epoch(done: int, measured: dict[str, float]) -> None:
@@ -145,7 +150,7 @@ def train(
         seed=seed,
         facts=facts,
         workers=workers,
-        teacher=tutor,
+        teacher=teacher_network,
         restart=restart,
         on_epoch=on_epoch if verbose else None,
     )

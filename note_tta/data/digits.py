@@ -109,5 +109,6 @@ DIGITS = DatasetRecord(
     opens=open_digits,
     checks=_check,
     options={"seed": "another split, other poses and corruptions"},
+    source_options=("seed",),
     note="part of scikit-learn: nothing to download",
 )

@@ -5,8 +5,8 @@ set and every feature of the accelerometer, gyroscope, magnetometer and audio is
 rows that follow each other in the file under one label.
 
 The paper names its seven targets but not its sixteen source users, nor the rule that left 23 of 60 users.
-Here the source is the sixteen non-target users with the most windows (ties by uuid), or with the option `source`
-sixteen that are drawn at random. `DIFFERENCE` says how the counts compare with the paper's.
+Here the source is the sixteen non-target users with the most windows (ties by uuid), or with the option
+`source_seed` sixteen that are drawn at random. `DIFFERENCE` says how the counts compare with the paper's.
 """
 
 from __future__ import annotations
@@ -66,11 +66,13 @@ def _feature_columns() -> tuple[str, ...]:
 FEATURE_COLUMNS = _feature_columns()
 
 
-def open_extrasensory(root: Path, *, source: int | None = None) -> Dataset:
+def open_extrasensory(root: Path, *, source_seed: int | None = None) -> Dataset:
     """Open ExtraSensory; targets go by the first three characters of their uuid, as in the paper.
 
-    With `source` the sixteen source users are drawn at random, with this seed.
+    With `source_seed` the sixteen source users are drawn at random, with this seed.
     """
+    if source_seed is not None and (type(source_seed) is not int or source_seed < 0):
+        raise ValueError(f"source_seed must be a whole number of at least 0, got {source_seed!r}")
     folder = user_folder(root)
     users = sorted(file.name.removesuffix(SUFFIX) for file in folder.glob(f"*{SUFFIX}"))
     if not users:
@@ -80,11 +82,11 @@ def open_extrasensory(root: Path, *, source: int | None = None) -> Dataset:
     targets = {name: partial(read_user, folder / f"{uuid}{SUFFIX}") for name, uuid in present.items()}
     others = tuple(user for user in users if user not in PAPER_WINDOWS)
 
-    def read_source() -> Windows:
-        return join([windows for _, windows in source_users(folder, others, source)])
+    def source() -> Windows:
+        return join([windows for _, windows in source_users(folder, others, source_seed)])
 
     shape = (len(FEATURE_COLUMNS), WINDOW)
-    return sensor_dataset(EXTRASENSORY, CLASSES, shape, read_source, targets, "standard")
+    return sensor_dataset(EXTRASENSORY, CLASSES, shape, source, targets, "standard")
 
 
 def user_folder(root: Path) -> Path:
@@ -151,7 +153,8 @@ EXTRASENSORY = DatasetRecord(
             into=FOLDER,
         ),
     ),
-    options={"source": "the sixteen source users drawn at random, with this seed"},
+    options={"source_seed": "the sixteen source users drawn at random, with this seed"},
+    source_options=("source_seed",),
     note=(
         "the publisher's site may answer over http only; if so, fetch the zip from extrasensory.ucsd.edu "
         "yourself and unpack it as ExtraSensory.per_uuid_features_labels/; CC BY-NC-SA 4.0"

@@ -163,6 +163,7 @@ class DatasetRecord:
         opens: opens the dataset under a data root, with its options.
         checks: compares the files under a data root with what was published.
         options: the options of `opens` and what they mean.
+        source_options: those of them that change the training data; each value has source models of its own.
         prepares: regenerates its corrupted set and returns the folder; None if it has none.
         table: which benchmark's parameters the corruptions of that set have.
         archives: what `note-tta data download` downloads.
@@ -179,6 +180,7 @@ class DatasetRecord:
     opens: Callable[..., Dataset] = field(repr=False)
     checks: Callable[[Path], Iterator[Check]] = field(repr=False)
     options: Mapping[str, str] = field(default_factory=dict)
+    source_options: tuple[str, ...] = ()
     prepares: Callable[[Path, Wanted], Path] | None = field(default=None, repr=False)
     table: Table | None = None
     archives: tuple[Archive, ...] = field(default=(), repr=False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from ..checkpoint import load_checkpoint, load_weights, weights_fingerprint
-from ..data import Dataset, Domain
+from ..data import DATASETS, Dataset, Domain
 from ..models import MODELS, build_model, iabn_settings
 from ..models.user_model import count_classes, make_model
 from ..names import check_known
@@ -34,7 +35,16 @@ class SourceModels:
             FileNotFoundError: The checkpoint is missing.
         """
         norm = _trained_norm(cell)
-        key = (cell.stream.dataset, cell.model, cell.width, norm, cell.stream.seed, cell.checkpoint)
+        stream = cell.stream
+        key = (
+            stream.dataset,
+            stream.data_options,
+            cell.model,
+            cell.width,
+            norm,
+            stream.seed,
+            cell.checkpoint,
+        )
         if key not in self._loaded:
             if len(self._loaded) >= _KEPT:
                 self._loaded.pop(next(iter(self._loaded)))
@@ -51,6 +61,32 @@ class SourceModels:
         return model, origin
 
 
+def source_options(dataset: str, data_options: Mapping[str, Any]) -> dict[str, Any]:
+    """The data options that change the training data."""
+    changing = DATASETS[dataset].source_options if dataset in DATASETS else ()
+    return {name: value for name, value in data_options.items() if name in changing}
+
+
+def checkpoint_name(
+    dataset: str,
+    model: str,
+    norm: str,
+    seed: int,
+    width: int | None = None,
+    data_options: Mapping[str, Any] | None = None,
+) -> str:
+    """The name of a source model's file.
+
+    Example:
+        >>> checkpoint_name("extrasensory", "sensor_cnn2", "bn", 0, data_options={"source_seed": 1})
+        'extrasensory-source_seed1-sensor_cnn2-bn-seed0.safetensors'
+    """
+    options = source_options(dataset, data_options or {}).items()
+    parts = [dataset, *(f"{name}{value}" for name, value in options), model.replace(":", ".")]
+    parts += [] if width is None else [f"w{width}"]
+    return "-".join([*parts, norm, f"seed{seed}"]) + ".safetensors"
+
+
 def find_checkpoint(cell: Cell, folder: Path) -> Path:
     """Return the file of the cell's source model: that of its seed if it exists, otherwise that of seed 0.
 
@@ -63,17 +99,18 @@ def find_checkpoint(cell: Cell, folder: Path) -> Path:
             raise FileNotFoundError(f"no checkpoint {path}")
         return path
     norm, dataset = _trained_norm(cell), cell.stream.dataset
-    widths = [""] if cell.width is None else [f"-w{cell.width}", ""]
     names = [
-        f"{dataset}-{cell.model}{width}-{norm}-seed{seed}.safetensors"
+        checkpoint_name(dataset, cell.model, norm, seed, width, dict(cell.stream.data_options))
         for seed in dict.fromkeys((cell.stream.seed, 0))
-        for width in widths
+        for width in dict.fromkeys((cell.width, None))
     ]
     for name in names:
         if (folder / name).is_file():
             return folder / name
     command = f"note-tta train --dataset {dataset} --model {cell.model} --norm {norm}"
     command += "" if cell.width is None else f" --width {cell.width}"
+    options = source_options(dataset, dict(cell.stream.data_options))
+    command += "".join(f" --data-option {name}={value}" for name, value in options.items())
     raise FileNotFoundError(
         f"there is no source model {' or '.join(names)} in {folder}; train it with: {command}"
     )

@@ -14,7 +14,7 @@ from .coverage import coverage_text
 from .figures import Figure
 from .markdown_tables import LEGEND, escaped, markdown, number, table_line
 from .paper_numbers import Number
-from .scores import Other, Score, Scores, Setup, visit_errors
+from .scores import Other, Score, Scores, visit_errors
 from .tables import Table, mean_run
 
 BESIDE = ("table1", "table2", "table-hapt", "table-mnist", "table3", "table-ablation")
@@ -28,7 +28,8 @@ BEYOND = (
 OWN_DATA = "own"
 """Stands for the data of a user, which are no dataset of ours: they share one page of details."""
 
-_TOKEN = re.compile(r"\{([a-z_0-9+]+)@([a-z0-9]+)(?:\.(\w+))?(?:\[(\w+=\w+)\])?(?:/([a-z-]+))?(?::(\w+))?\}")
+_TOKEN = re.compile(r"\{[^{}@]*@[^{}]*\}")
+_PARTS = re.compile(r"\{([\w+]+)@(\w+)(?:\.(\w+))?(?:\[([^]]+)\])?(?:/([\w-]+))?(?::(\w+))?\}")
 
 
 @dataclass(frozen=True)
@@ -117,22 +118,21 @@ def filled_in(notes: str, scores: Scores) -> str:
     """Fill in the numbers of hand-written notes: `{note@hapt}` becomes NOTE's error on HAPT.
 
     A token is `{row@dataset}`, where the row is one of `VARIANTS`. There may follow `.model` for another network than
-    the one with the most results, `[source=0]` for an option of the data, `/stream` for another stream than the
+    the one with the most results, `[source_seed=0]` for an option of the data, `/stream` for another stream than the
     correlated one, and `:domain` for one domain in place of the mean, or `:visit20` for a visit of a recurring stream.
     `{run@hapt}` is the mean run length.
 
     Raises:
-        ValueError: There is no such result.
+        ValueError: There is no such result, or it is not a token.
     """
     recurring = {point.stream: point for e in EXPERIMENTS.values() for point in e.points if point.visits > 1}
 
     def number_of(match: re.Match[str]) -> str:
-        row, dataset, model, option, stream, part = match.groups()
-        setup = scores.main_setup(dataset)
-        if model or option:
-            model = model or (setup and setup.model)
-            named = (s for s in scores.setups(dataset) if (s.model, _options(s)) == (model, option or ""))
-            setup = next(named, None)
+        token = _PARTS.fullmatch(match[0])
+        if token is None:
+            raise ValueError(f"the notes have {match[0]}, which is not of the form {{row@dataset}}")
+        row, dataset, model, option, stream, part = token.groups()
+        setup = scores.main_setup(dataset, model, option or "")
         point = recurring.get(stream, Point(stream or "correlated"))
         score = None if setup is None else scores.of(setup.row("source" if row == "run" else row, point))
         parts = {"": score.number, **score.by_domain, **_by_visit(score)} if score else {}
@@ -144,10 +144,6 @@ def filled_in(notes: str, scores: Scores) -> str:
         return number(parts[part or ""])
 
     return _TOKEN.sub(number_of, notes)
-
-
-def _options(setup: Setup) -> str:
-    return ",".join(f"{name}={value}" for name, value in setup.data_options)
 
 
 def _by_visit(score: Score) -> dict[str, Number]:

@@ -133,10 +133,14 @@ class Scores:
         found = {Setup.of(row) for row in self._rows if row.stream.dataset in order}
         return sorted(found, key=lambda setup: (order[setup.dataset], setup.label != "", repr(setup)))
 
-    def main_setup(self, dataset: str) -> Setup | None:
-        """The setup with the paper's data options whose Source row covers the most samples, domains and seeds."""
-        usual = [setup for setup in self.setups(dataset) if not setup.data_options]
-        found = {setup: score for setup in usual if (score := self.of(setup.row("source")))}
+    def main_setup(self, dataset: str, model: str | None = None, option: str = "") -> Setup | None:
+        """The setup whose Source row covers the most samples, domains and seeds.
+
+        It has the paper's data options, or one `option` such as `severity=3`; with `model` it is of that network.
+        """
+        named = [setup for setup in self.setups(dataset) if model in (None, setup.model)]
+        named = [s for s in named if ",".join(f"{name}={value}" for name, value in s.data_options) == option]
+        found = {setup: score for setup in named if (score := self.of(setup.row("source")))}
         return max(found, key=lambda setup: _completeness(found[setup]), default=None)
 
     def of(self, row: Cell, *, source: bool = False, over: Coverage | None = None) -> Score | None:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam
 
-from ..checkpoint import load_weights, read_card, restore_card, save_checkpoint
+from ..checkpoint import load_weights, read_card, restore_card, save_checkpoint, weights_fingerprint
 from ..data import Recipe
 from ..files import write_atomically
 from ..models import architecture
@@ -30,7 +30,7 @@ from .samples import Samples, augment, epoch_batches, read_batches
 Epoch = dict[str, float]
 OnEpoch = Callable[[int, Epoch], None]
 _WITH_STATE = ("model", "optimizer", "scaler")
-_TEMPERATURE, _FROM_TEACHER = 4.0, 0.9  # usual for distillation on CIFAR-100
+_TEMPERATURE, _TEACHER_WEIGHT = 4.0, 0.9  # usual for distillation on CIFAR-100
 _BAR = "epoch {task.fields[epoch]}, loss {task.fields[loss]:.3f}, error {task.fields[error]:.1f} %"
 
 
@@ -101,7 +101,8 @@ def train(
             other facts does not continue from its state.
         workers: Processes that read data ahead.
         teacher: A network whose answers are learned as well (distillation), on the same device, in eval mode. They
-            weigh nine times as much as the labels, and are softened by a temperature of 4. Name it in `facts`.
+            weigh nine times as much as the labels, and are softened by a temperature of 4. The loss that is reported is
+            that on the labels.
         restart: Delete the state or result of an earlier run instead of continuing it.
         show_progress: Show a progress bar on a terminal.
         on_epoch: Called with the number of epochs done and `{"loss", "error", "lr"}` of the last one.
@@ -128,6 +129,8 @@ def train(
             "processes": team.size,
             "facts": dict(facts or {}),
         }
+        if teacher is not None:
+            identity["teacher"] = _describe_teacher(teacher)
         saved = out.with_suffix(".training.pt")
         if team.is_first:
             _tidy(out, saved, restart=restart)
@@ -162,6 +165,19 @@ def train(
             saved.unlink(missing_ok=True)
         team.wait()
     return read_card(out)
+
+
+def _describe_teacher(teacher: nn.Module) -> dict[str, Any]:
+    """What identifies a run with a teacher."""
+    if teacher.training:
+        raise ValueError(
+            "the teacher is in train mode, in which its answers depend on the batch: call teacher.eval()"
+        )
+    return {
+        "weights": weights_fingerprint(teacher),
+        "temperature": _TEMPERATURE,
+        "weight": _TEACHER_WEIGHT,
+    }
 
 
 def _train_epochs(
@@ -270,7 +286,9 @@ def _train_step(run: _Run, model: nn.Module, x: Tensor, y: Tensor, batch: int) -
     if run.teacher is not None:
         with torch.no_grad():
             taught = run.teacher(x)
-        losses = (1 - _FROM_TEACHER) * from_labels + _FROM_TEACHER * _distillation(logits.float(), taught)
+        if not torch.isfinite(taught).all():
+            raise ValueError("the teacher's answers are not finite: has it been trained on the same inputs?")
+        losses = (1 - _TEACHER_WEIGHT) * from_labels + _TEACHER_WEIGHT * _distillation(logits.float(), taught)
     run.optimizer.zero_grad(set_to_none=True)
     # Data-parallel training averages gradients over processes, whose shares may differ by a sample.
     run.scaler.scale(losses * run.team.size / batch).backward()

@@ -95,10 +95,12 @@ def test_a_teacher_is_named_on_the_card_and_must_know_the_same_classes(tmp_path)
         run(*SMALL, "--teacher", plain, "--out", tmp_path / "c.safetensors")
 
 
-def test_data_options_are_on_the_card(tmp_path):
-    usual, other = tmp_path / "usual.safetensors", tmp_path / "other.safetensors"
-    assert run(*SMALL, "--out", usual).exit_code == 0
-    assert run(*SMALL, "--data-option", "seed=1", "--out", other).exit_code == 0
+def test_data_options_are_in_the_name_and_on_the_card(tmp_path):
+    assert run(*SMALL, "--data-root", tmp_path).exit_code == 0
+    assert run(*SMALL, "--data-option", "seed=1", "--data-root", tmp_path).exit_code == 0
+    usual, other = (
+        tmp_path / "models" / f"digits-{name}digits_cnn-w2-bn-seed0.safetensors" for name in ("", "seed1-")
+    )
     assert "data_options" not in read_card(usual)
     assert read_card(other)["data_options"] == {"seed": 1}
     assert read_card(other)["run"]["data"] != read_card(usual)["run"]["data"]
@@ -140,6 +142,7 @@ def test_a_recipe_that_starts_from_imagenet_weights_asks_for_them(tmp_path, monk
         (["--model", "vgg"], "unknown model 'vgg'"),
         (["--norm", "ln"], "norm of digits_cnn must be one of bn, iabn, in, gn"),
         (["--epochs", "0"], "--epochs 0 keeps the initial weights as they are: give them with --init"),
+        (["--epochs", "0", "--teacher", "t.safetensors"], "so --teacher has no effect: leave it out"),
         (["--lr", "-1"], "lr must be positive"),
         (["--samples", "0"], "--samples must be at least 1, got 0"),
         (["--threads", "0"], "threads must be at least 1, got 0"),
@@ -153,9 +156,10 @@ def test_bad_options(tmp_path, options, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_data_needs_a_place_of_its_own(tmp_path):
-    with pytest.raises(ValueError, match=r"\(--data-option\) needs a place of its own: give --out"):
-        run(*SMALL, "--data-option", "seed=1", "--data-root", tmp_path)
+def test_an_option_that_does_not_change_the_training_data_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(DATASETS, "digits", replace(DATASETS["digits"], source_options=()))
+    with pytest.raises(ValueError, match="seed does not change the training data of digits"):
+        run(*SMALL, "--data-option", "seed=1", "--out", tmp_path / "a.safetensors")
 
 
 def test_mistakes_end_in_one_line_and_exit_code_2(tmp_path):

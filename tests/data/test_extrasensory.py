@@ -42,15 +42,18 @@ def test_the_source_is_the_sixteen_largest_users(tmp_path, folder):
 
 
 def test_other_source_users_at_random(tmp_path, folder):
+    write_extrasensory_user(folder, TARGET, [0] * 5)
     for number in range(SOURCE_USERS + 8):
-        write_extrasensory_user(folder, f"USER{number:02d}", [0] * 5 * (number + 1))
-    sizes = {
-        seed: len(open_dataset("extrasensory", tmp_path, source=seed).domain("source")) for seed in range(4)
-    }
-    largest = sum(range(9, SOURCE_USERS + 9))
-    assert len(set(sizes.values())) > 1 and all(size < largest for size in sizes.values())
-    again = len(open_dataset("extrasensory", tmp_path, source=2).domain("source"))
-    assert again == sizes[2]
+        write_extrasensory_user(folder, f"USER{number:02d}", [number % 5] * 5)
+
+    def drawn(seed):
+        return open_dataset("extrasensory", tmp_path, source_seed=seed).domain("source")
+
+    assert all(len(drawn(seed)) == SOURCE_USERS for seed in range(4))
+    assert len({tuple(drawn(seed).labels.tolist()) for seed in range(4)}) > 1
+    assert drawn(2).fingerprint == drawn(2).fingerprint
+    with pytest.raises(ValueError, match="source_seed must be a whole number of at least 0, got -1"):
+        drawn(-1)
 
 
 def test_rows_with_missing_features_are_left_out(folder):

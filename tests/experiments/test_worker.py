@@ -158,6 +158,20 @@ def test_a_missing_checkpoint_is_told_with_the_command_that_makes_it(tiny):
         find_checkpoint(cell(tiny), tiny.folder)
 
 
+def test_other_training_data_has_source_models_of_its_own(tmp_path):
+    usual = template_for("extrasensory", "source", domain="4FC", model="sensor_cnn2")
+    drawn = dataclasses.replace(
+        usual, stream=dataclasses.replace(usual.stream, data_options=options(source_seed=1))
+    )
+    (tmp_path / "extrasensory-sensor_cnn2-bn-seed0.safetensors").touch()
+    assert find_checkpoint(usual, tmp_path).is_file()
+    with pytest.raises(FileNotFoundError, match="--norm bn --data-option source_seed=1"):
+        find_checkpoint(drawn, tmp_path)
+    own = tmp_path / "extrasensory-source_seed1-sensor_cnn2-bn-seed0.safetensors"
+    own.touch()
+    assert find_checkpoint(drawn, tmp_path) == own
+
+
 def test_iabn_star_converts_a_batchnorm_model_at_test_time(tiny):
     tiny.save_models("cifar10")
     models, data = SourceModels(tiny.settings.models_folder), Worker(tiny.settings).dataset("cifar10")

@@ -108,16 +108,19 @@ def test_notes_may_name_a_network_and_a_visit(fakes, tmp_path):
 
 def test_notes_may_name_an_option_of_the_data(fakes, tmp_path):
     store = Store(tmp_path / "results")
-    for data_options, error in (((), 40.0), ((("source", 1),), 60.0)):
+    for data_options, error in (((), 40.0), ((("source_seed", 1),), 60.0)):
         for cell in fakes.cells("table2", datasets=["extrasensory"], seeds=(0,), rows=["source"]):
             job = replace(cell, stream=replace(cell.stream, data_options=data_options))
             store.save(fakes.record(job, error))
     notes = tmp_path / "results" / "notes.md"
-    notes.write_text("Usual {source@extrasensory}, drawn {source@extrasensory[source=1]}.\n")
+    notes.write_text("Usual {source@extrasensory}, drawn {source@extrasensory[source_seed=1]}.\n")
     build_report(store.folder, tmp_path / "out")
     assert "Usual 40.0, drawn 60.0." in (tmp_path / "out" / "results.md").read_text()
-    notes.write_text("{source@extrasensory[source=2]}")
+    notes.write_text("{source@extrasensory[source_seed=2]}")
     with pytest.raises(ValueError, match="there is no such result"):
+        build_report(store.folder, tmp_path / "out")
+    notes.write_text("{source@extrasensory(source_seed=1)}")
+    with pytest.raises(ValueError, match=r"\(source_seed=1\)\}, which is not of the form \{row@dataset\}"):
         build_report(store.folder, tmp_path / "out")
 
 

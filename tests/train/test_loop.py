@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from note_tta.checkpoint import load_checkpoint, load_weights
+from note_tta.checkpoint import load_checkpoint, load_weights, weights_fingerprint
 from note_tta.models import build_model
 from note_tta.train import Diverged, Recipe, loop, train
 
@@ -114,11 +114,19 @@ class Stop(Exception):
     pass
 
 
+class OneFurther(torch.nn.Module):
+    """A teacher that always names the class after the right one."""
+
+    def forward(self, x):
+        quadrants = torch.nn.functional.avg_pool2d(x[:, 0], 4).flatten(1)
+        return 40 * (quadrants.roll(1, 1) - 0.5)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("after", [1, 2, 3])
-def test_a_stopped_run_ends_where_it_would_have(tmp_path, after, optimizer):
+@pytest.mark.parametrize(("after", "teacher"), [(1, None), (2, OneFurther().eval()), (3, None)])
+def test_a_stopped_run_ends_where_it_would_have(tmp_path, after, teacher, optimizer):
     recipe = Recipe(epochs=3, lr=0.05, batch_size=16, crop_padding=1, optimizer=optimizer)
-    whole = train(network("iabn"), Squares(), recipe, out=tmp_path / "whole.safetensors")
+    whole = train(network("iabn"), Squares(), recipe, out=tmp_path / "whole.safetensors", teacher=teacher)
 
     def stop(done, _):
         if done == after:
@@ -126,9 +134,9 @@ def test_a_stopped_run_ends_where_it_would_have(tmp_path, after, optimizer):
 
     out = tmp_path / "cut.safetensors"
     with pytest.raises(Stop):
-        train(network("iabn"), Squares(), recipe, out=out, on_epoch=stop)
+        train(network("iabn"), Squares(), recipe, out=out, teacher=teacher, on_epoch=stop)
     assert not out.exists()
-    card = train(network("iabn"), Squares(), recipe, out=out)
+    card = train(network("iabn"), Squares(), recipe, out=out, teacher=teacher)
     assert same(weights(out), weights(tmp_path / "whole.safetensors"))
     assert card["history"] == whole["history"]
     assert not list(tmp_path.glob("*.training.pt"))
@@ -211,20 +219,32 @@ def test_fine_tuning_iabn_from_batchnorm_weights(tmp_path):
     assert tuned["clean_error"] <= plain["clean_error"] + 5
 
 
-class OneFurther(torch.nn.Module):
-    """A teacher that always names the class after the right one."""
-
-    def forward(self, x):
-        quadrants = torch.nn.functional.avg_pool2d(x[:, 0], 4).flatten(1)
-        return 40 * (quadrants.roll(1, 1) - 0.5)
-
-
 def test_a_teacher_counts_for_more_than_the_labels(tmp_path):
     recipe, out = Recipe(epochs=6, lr=0.1, batch_size=16), tmp_path / "a.safetensors"
-    train(network(), Squares(), recipe, out=out, teacher=OneFurther())
+    train(network(), Squares(), recipe, out=out, teacher=OneFurther().eval())
     model, test = load_checkpoint(out)[0], Squares(seed=1)
     answers = model(test.inputs(torch.arange(len(test)))).argmax(1)
     assert (answers == (test.labels + 1) % 4).float().mean() > 0.9
+
+
+def test_a_teacher_belongs_to_the_run_and_stays_as_it_is(tmp_path):
+    out, teacher = tmp_path / "a.safetensors", network().eval()
+    before = weights_fingerprint(teacher)
+    train(network(), Squares(), RECIPE, out=out, teacher=teacher)
+    assert weights_fingerprint(teacher) == before
+    with pytest.raises(ValueError, match=r"belongs to a run with teacher\.\w+ .*, but here it is unset"):
+        train(network(), Squares(), RECIPE, out=out)
+
+
+def test_a_teacher_that_cannot_teach_is_refused(tmp_path):
+    out = tmp_path / "a.safetensors"
+    with pytest.raises(ValueError, match=r"the teacher is in train mode, .*: call teacher\.eval\(\)"):
+        train(network(), Squares(), RECIPE, out=out, teacher=network())
+    broken = network().eval()
+    torch.nn.init.constant_(broken.fc.bias, math.nan)
+    with pytest.raises(ValueError, match="the teacher's answers are not finite"):
+        train(network(), Squares(), RECIPE, out=out, teacher=broken)
+    assert not out.exists()
 
 
 def test_distillation_is_zero_at_the_teachers_answers_and_has_gradients_of_the_labels_size():
