@@ -36,6 +36,8 @@
 #define INTERFACE 3                  /* version of Request; native.py expects the same number */
 #define TILE 64                      /* channels that one task merges or chains together */
 #define STRIP 512                    /* maximum number of channels per task, in the rows layout */
+#define COLUMN 4                     /* vectors of channels whose values stay in registers, likewise */
+#define ROWS 16                      /* rows that are read for one column before the next, likewise */
 #define SEGMENT 128                  /* positions that are summed before a merge, likewise */
 #define NEAR_CACHE 1024              /* elements that are swept twice in a row: few enough for the sweeps to overlap */
 #define FAR_CACHE (160 * 1024)       /* elements that stay in the second-level cache */
@@ -58,8 +60,16 @@ typedef struct {
     int32_t rows, training, correction, threads, apart, type; /* type: an index of Variant.of */
 } Request;
 
+/* How instances are normalised that are so near to the layer that IABN corrects nothing. */
+typedef struct {
+    float *mean, *var;               /* [C]: copies of the layer's statistics */
+    float *limit, *far;              /* [C]: how far an instance's mean and variance may be from them */
+    float *scale, *bias;             /* [C]: how an instance within these limits is normalised */
+} Within;
+
 typedef struct {
     Request ask;
+    Within within;                   /* in inference with one layer for all samples; else NULL */
     int64_t strip;                   /* channels of one task, in the rows layout */
     float *parts;                    /* [B, segments, 2, C] scratch: sums and squares of segments */
     float *slope, *tilt, *shift;     /* [B, C] scratch of the backward: dx = slope*grad + tilt*(x-mean) + shift */
@@ -177,10 +187,13 @@ typedef struct {
     int width;
     const char *name;
     Task chain_rows;
+    void (*fill_within)(const Job *job);
     Sweeps of[3];                    /* float32, bfloat16, float16 */
 } Variant;
 
-#define VARIANT(width, isa) {width, #isa, chain_rows_##isa, {SWEEPS(float32, isa), SWEEPS(bfloat16, isa), SWEEPS(float16, isa)}}
+#define VARIANT(width, isa)                                  \
+    {width, #isa, chain_rows_##isa, fill_within_##isa,       \
+     {SWEEPS(float32, isa), SWEEPS(bfloat16, isa), SWEEPS(float16, isa)}}
 
 static const Variant variants[] = {
     VARIANT(4, base),
@@ -250,10 +263,20 @@ static int eval_segments(Job *job, const Sweeps *sweeps) {
     return 1;
 }
 
+/* Make `within`, which the caller frees. Without memory for it, instances are computed one by one. */
+static void make_within(Job *job, const Variant *variant) {
+    size_t room = (size_t)(job->ask.channels + variant->width);
+    float *at = malloc(6 * room * sizeof(float));
+    if (!at) return;
+    job->within = (Within){at, at + room, at + 2 * room, at + 3 * room, at + 4 * room, at + 5 * room};
+    variant->fill_within(job);
+}
+
 IABN_EXPORT void iabn_forward(const Request *ask) {
     Job job = {.ask = *ask};
     const Variant *variant = choose(ask);
     const Sweeps *sweeps = &variant->of[ask->type];
+    if (!ask->training && !ask->apart && ask->alpha != INFINITY) make_within(&job, variant);
     if (ask->training) {
         job.ask.mean = ask->batch_mean;
         job.ask.var = ask->batch_var;
@@ -273,6 +296,7 @@ IABN_EXPORT void iabn_forward(const Request *ask) {
     } else {
         run(sweeps->eval_planes, &job, ask->batch * ask->channels);
     }
+    free(job.within.mean);
 }
 
 /* Returns 0, or 1 if there is not enough memory for the scratch. */

@@ -52,64 +52,98 @@ INLINE int NAME(any)(bits mask) {
 }
 #define any NAME(any)
 
-/* Keep the last `count` lanes of a vector and set the others to zero, to read a tail without reading beyond it. */
-INLINE vec NAME(keep_last)(vec v, int64_t count) {
+/* A mask of the first `count` lanes; of all, if there are fewer. */
+INLINE bits NAME(first_lanes)(int64_t count) {
     bits lane;
     for (uint32_t i = 0; i < W; i++) lane[i] = i;
-    return (vec)((bits)v & (bits)(lane >= (uint32_t)(W - count)));
+    return (bits)(lane < (uint32_t)count);
 }
+#define first_lanes NAME(first_lanes)
+
+/* Keep the last `count` lanes of a vector and set the others to zero, to read a tail without reading beyond it. */
+INLINE vec NAME(keep_last)(vec v, int64_t count) { return (vec)((bits)v & ~first_lanes(W - count)); }
 #define keep_last NAME(keep_last)
 
-/* The W sums of W vectors, by a tree of shuffles, which is far cheaper than W separate sums. Each step turns two
- * vectors into one. It holds partial sums of the first vector in the lanes where i & step is 0, and of the second in
- * the others. */
+/* Steps of a tree of sums. Each step turns two vectors into one, with partial sums of the first vector in the lanes
+ * where i & step is 0, and of the second in the others. */
 #if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (bits){__VA_ARGS__})
 #endif
-#define PAIR(a, b, low, high) (SHUFFLE(a, b, low) + SHUFFLE(a, b, high))
-#define LIST(...) __VA_ARGS__
-INLINE vec NAME(sums)(vec *v) {
 #if W == 4
-    for (int i = 0; i < W; i += 2) v[i] = PAIR(v[i], v[i + 1], LIST(0, 4, 2, 6), LIST(1, 5, 3, 7));
-    return PAIR(v[0], v[2], LIST(0, 1, 4, 5), LIST(2, 3, 6, 7));
+INLINE vec NAME(step1)(vec a, vec b) { return SHUFFLE(a, b, 0, 4, 2, 6) + SHUFFLE(a, b, 1, 5, 3, 7); }
+INLINE vec NAME(step2)(vec a, vec b) { return SHUFFLE(a, b, 0, 1, 4, 5) + SHUFFLE(a, b, 2, 3, 6, 7); }
 #elif W == 8
-    for (int i = 0; i < W; i += 2)
-        v[i] = PAIR(v[i], v[i + 1], LIST(0, 8, 2, 10, 4, 12, 6, 14), LIST(1, 9, 3, 11, 5, 13, 7, 15));
-    for (int i = 0; i < W; i += 4)
-        v[i] = PAIR(v[i], v[i + 2], LIST(0, 1, 8, 9, 4, 5, 12, 13), LIST(2, 3, 10, 11, 6, 7, 14, 15));
-    return PAIR(v[0], v[4], LIST(0, 1, 2, 3, 8, 9, 10, 11), LIST(4, 5, 6, 7, 12, 13, 14, 15));
-#else
-    for (int i = 0; i < W; i += 2)
-        v[i] = PAIR(v[i], v[i + 1], LIST(0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
-                    LIST(1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31));
-    for (int i = 0; i < W; i += 4)
-        v[i] = PAIR(v[i], v[i + 2], LIST(0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
-                    LIST(2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
-    for (int i = 0; i < W; i += 8)
-        v[i] = PAIR(v[i], v[i + 4], LIST(0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
-                    LIST(4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31));
-    return PAIR(v[0], v[8], LIST(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
-                LIST(8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31));
-#endif
+INLINE vec NAME(step1)(vec a, vec b) {
+    return SHUFFLE(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLE(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
 }
-#undef PAIR
-#undef LIST
+INLINE vec NAME(step2)(vec a, vec b) {
+    return SHUFFLE(a, b, 0, 1, 8, 9, 4, 5, 12, 13) + SHUFFLE(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+}
+INLINE vec NAME(step4)(vec a, vec b) {
+    return SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+}
+#else /* what compilers make of SHUFFLE takes longer */
+INLINE vec NAME(step1)(vec a, vec b) {
+    return (vec)_mm512_mask_moveldup_ps((__m512)a, 0xaaaa, (__m512)b) +
+           (vec)_mm512_mask_movehdup_ps((__m512)b, 0x5555, (__m512)a);
+}
+INLINE vec NAME(step2)(vec a, vec b) {
+    return (vec)_mm512_unpacklo_pd((__m512d)a, (__m512d)b) + (vec)_mm512_unpackhi_pd((__m512d)a, (__m512d)b);
+}
+INLINE vec NAME(step4)(vec a, vec b) {
+    return (vec)_mm512_mask_shuffle_f32x4((__m512)a, 0xf0f0, (__m512)b, (__m512)b, 0xa0) +
+           (vec)_mm512_mask_shuffle_f32x4((__m512)b, 0x0f0f, (__m512)a, (__m512)a, 0xf5);
+}
+INLINE vec NAME(step8)(vec a, vec b) {
+    return (vec)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0x44) +
+           (vec)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0xee);
+}
+#endif
 #undef SHUFFLE
+
+/* The sums of n <= W vectors, which together are far cheaper than one by one; the other vectors are zero. */
+INLINE vec NAME(sums)(vec *v, int n) {
+    for (int i = 0; i < n; i += 2) v[i] = NAME(step1)(v[i], v[i + 1]);
+    for (int i = 0; i < n; i += 4) v[i] = NAME(step2)(v[i], v[i + 2]);
+#if W >= 8
+    for (int i = 0; i < n; i += 8) v[i] = NAME(step4)(v[i], v[i + 4]);
+#endif
+#if W >= 16
+    v[0] = NAME(step8)(v[0], v[8]);
+#endif
+    return v[0];
+}
 #define sums NAME(sums)
 
 /* The sum of one vector, with the same additions in the same order, in the first lane; the others are zero. */
 INLINE vec NAME(lone_sum)(vec v) {
-    float lane[W];
-    store(lane, v);
-    for (int left = W / 2; left > 0; left /= 2)
-        for (int i = 0; i < left; i++) lane[i] = lane[2 * i] + lane[2 * i + 1];
-    return (vec){lane[0]};
+    v = NAME(step1)(v, v);
+    v = NAME(step2)(v, v);
+#if W >= 8
+    v = NAME(step4)(v, v);
+#endif
+#if W >= 16
+    v = NAME(step8)(v, v);
+#endif
+    return (vec){v[0]};
 }
 #define lone_sum NAME(lone_sum)
 
 /* ---- statistics from one sweep: sums of x - pivot and of its square, the pivot being one of the values ------- */
+
+typedef struct {
+    vec sum, square;
+} NAME(Sums);
+#define Sums NAME(Sums)
+
+INLINE Sums NAME(first_of)(vec apart) { return (Sums){apart, apart * apart}; }
+INLINE Sums NAME(with)(Sums s, vec apart) { return (Sums){s.sum + apart, MULTIPLY_ADD(apart, apart, s.square)}; }
+INLINE Sums NAME(both)(Sums a, Sums b) { return (Sums){a.sum + b.sum, a.square + b.square}; }
+#define first_of NAME(first_of)
+#define with NAME(with)
+#define both NAME(both)
 
 /* Mean and squared deviations of W instances, and the rounding error of the mean, `rest`, which matters for instances
  * that are nearly constant. If a pivot was so far from the mean that digits were lost, its lane of the result is set:
@@ -127,8 +161,8 @@ INLINE bits NAME(settle)(vec sum, vec square, vec pivot, float length, vec *mean
 
 /* How IABN normalises n instances of one sample: out = (x - centre) * scale + bias. The bias corrects the rounding
  * error of the centre, including the `rest` of the mean (NULL: unknown). */
-INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *rest,
-                             const float *m2, float *centre, float *scale, float *bias) {
+FN void NAME(corrected)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *rest,
+                        const float *m2, float *centre, float *scale, float *bias) {
     float length = (float)job->ask.positions, eps = job->ask.eps, alpha = job->ask.alpha;
     float spread = alpha * sqrtf(2.0f / (length - 1.0f)), reach = alpha * sqrtf(1.0f / length);
     float inverse = 1.0f / (length - (float)job->ask.correction);
@@ -148,7 +182,7 @@ INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const
             float within = apart > limit ? limit : apart < -limit ? -limit : apart, exact = mean[j] - within;
             centre[j] = within == apart ? layer_mean[j] : exact;
             centre[j] = apart == apart ? centre[j] : apart;
-            bias[j] = within == apart ? 0.0f : mean[j] - exact - within + (rest ? rest[j] : 0.0f); /* the rounding error */
+            bias[j] = within == apart ? 0.0f : mean[j] - exact - within + (rest ? rest[j] : 0.0f); /* rounding */
             scale[j] = 1.0f / sqrtf(variance + eps);
         }
     }
@@ -157,6 +191,58 @@ INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const
     for (int j = 0; j < n; j++) bias[j] = bias[j] == 0.0f ? 0.0f : -bias[j] * scale[j];
     if (job->ask.bias)
         for (int j = 0; j < n; j++) bias[j] += job->ask.bias[at + j];
+}
+#define corrected NAME(corrected)
+
+/* What `within` says of each channel; the numbers are those of `corrected`. Lanes beyond the last channel are zero. */
+FN void NAME(fill_within)(const Job *job) {
+    const Within *to = &job->within;
+    float length = (float)job->ask.positions, eps = job->ask.eps, alpha = job->ask.alpha;
+    float spread = alpha * sqrtf(2.0f / (length - 1.0f)), reach = alpha * sqrtf(1.0f / length);
+    int64_t channels = job->ask.channels;
+    for (int64_t c = 0; c < channels; c++) {
+        float var = job->ask.var[c], room = var + eps;
+        to->mean[c] = job->ask.mean[c];
+        to->var[c] = var;
+        to->limit[c] = reach * sqrtf(room);
+        to->far[c] = room * spread;
+        to->scale[c] = 1.0f / sqrtf((var < 0.0f ? 0.0f : var) + eps);
+        to->bias[c] = 0.0f;
+    }
+    if (job->ask.weight)
+        for (int64_t c = 0; c < channels; c++) to->scale[c] *= job->ask.weight[c];
+    if (job->ask.bias)
+        for (int64_t c = 0; c < channels; c++) to->bias[c] = job->ask.bias[c];
+    for (int64_t c = channels; c < channels + W; c++)
+        to->mean[c] = to->var[c] = to->limit[c] = to->far[c] = to->scale[c] = to->bias[c] = 0.0f;
+}
+
+INLINE vec NAME(size_of)(vec v) { return (vec)((bits)v & 0x7fffffff); }
+
+/* How n instances of one sample are normalised, as `corrected` says. Most instances are within the limits of their
+ * channels, and then their numbers need not be computed. */
+INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *rest,
+                             const float *m2, float *centre, float *scale, float *bias) {
+    const Within *within = &job->within;
+    float inverse = 1.0f / ((float)job->ask.positions - (float)job->ask.correction);
+    if (!within->mean) {
+        corrected(job, b, c0, n, mean, rest, m2, centre, scale, bias);
+        return;
+    }
+    for (int j = 0; j < n; j += W) {
+        int64_t at = c0 + j;
+        vec layer_mean = load(within->mean + at), apart = load(mean + j) - layer_mean;
+        vec wider = load(m2 + j) * inverse - load(within->var + at);
+        bits inside = (bits)(NAME(size_of)(apart) <= load(within->limit + at)) &
+                      (bits)(NAME(size_of)(wider) <= load(within->far + at)); /* NaN is not inside */
+        if (any(~inside & first_lanes(n - j))) {
+            corrected(job, b, at, (int)smaller(W, n - j), mean + j, rest + j, m2 + j, centre + j, scale + j, bias + j);
+        } else {
+            store(centre + j, layer_mean);
+            store(scale + j, load(within->scale + at));
+            store(bias + j, load(within->bias + at));
+        }
+    }
 }
 #define normaliser NAME(normaliser)
 
@@ -324,9 +410,15 @@ INLINE float NAME(one_float16)(const uint16_t *p) {
 #undef all
 #undef pick
 #undef any
+#undef first_lanes
 #undef keep_last
 #undef sums
 #undef lone_sum
 #undef settle
+#undef Sums
+#undef first_of
+#undef with
+#undef both
 #undef normaliser
+#undef corrected
 #undef chain

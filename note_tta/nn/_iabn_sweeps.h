@@ -32,28 +32,24 @@ INLINE void TYPED(put_end)(elem *out, int64_t length, vec v) {
 #define get_end TYPED(get_end)
 #define put_end TYPED(put_end)
 
-/* Sums of x - pivot and of its square, as vectors of partial sums. */
-INLINE void TYPED(plane_sums)(const elem *x, int64_t length, float pivot, vec *sum, vec *square) {
-    vec s[4] = {{0}}, q[4] = {{0}}, centre = all(pivot);
-    int64_t i = 0;
-    for (; i + 4 * W <= length; i += 4 * W)
-        for (int k = 0; k < 4; k++) {
-            vec apart = get(x + i + k * W) - centre;
-            s[k] += apart;
-            q[k] = MULTIPLY_ADD(apart, apart, q[k]);
-        }
-    for (; i + W <= length; i += W) {
-        vec apart = get(x + i) - centre;
-        s[0] += apart;
-        q[0] = MULTIPLY_ADD(apart, apart, q[0]);
-    }
+/* Sums over one plane, as vectors of partial sums. */
+INLINE Sums TYPED(plane_sums)(const elem *x, int64_t length, float pivot) {
+    vec centre = all(pivot);
+    if (length < W) return first_of(keep_last(get_end(x, length) - centre, length));
+    Sums chain[4]; /* short planes need one chain only */
+    int chains = length < 4 * W ? 1 : 4;
+    int64_t i = chains * W;
+    for (int k = 0; k < chains; k++) chain[k] = first_of(get(x + k * W) - centre);
+    if (chains == 4)
+        for (; i + 4 * W <= length; i += 4 * W)
+            for (int k = 0; k < 4; k++) chain[k] = with(chain[k], get(x + i + k * W) - centre);
+    for (; i + W <= length; i += W) chain[0] = with(chain[0], get(x + i) - centre);
     if (i < length) {
-        vec apart = keep_last(get_end(x, length) - centre, length - i);
-        s[1] += apart;
-        q[1] = MULTIPLY_ADD(apart, apart, q[1]);
+        vec tail = keep_last(get_end(x, length) - centre, length - i);
+        if (chains == 1) return both(chain[0], first_of(tail));
+        chain[1] = with(chain[1], tail);
     }
-    *sum = (s[0] + s[1]) + (s[2] + s[3]);
-    *square = (q[0] + q[1]) + (q[2] + q[3]);
+    return chains == 1 ? chain[0] : both(both(chain[0], chain[1]), both(chain[2], chain[3]));
 }
 #define plane_sums TYPED(plane_sums)
 
@@ -61,10 +57,12 @@ INLINE void TYPED(plane_sums)(const elem *x, int64_t length, float pivot, vec *s
 FN void TYPED(planes_again)(const elem *x, int64_t length, bits again, vec *mean, vec *rest, vec *m2) {
     vec sum[W], square[W], old = *mean, old_rest = *rest, old_m2 = *m2;
     for (int j = 0; j < W; j++) {
-        sum[j] = square[j] = (vec){0};
-        if (again[j]) plane_sums(x + j * length, length, (*mean)[j], &sum[j], &square[j]);
+        Sums found = {{0}, {0}};
+        if (again[j]) found = plane_sums(x + j * length, length, (*mean)[j]);
+        sum[j] = found.sum;
+        square[j] = found.square;
     }
-    settle(sums(sum), sums(square), old, (float)length, mean, rest, m2);
+    settle(sums(sum, W), sums(square, W), old, (float)length, mean, rest, m2);
     *mean = pick(again, *mean, old);
     *rest = pick(again, *rest, old_rest);
     *m2 = pick(again, *m2, old_m2);
@@ -74,10 +72,20 @@ FN void TYPED(planes_again)(const elem *x, int64_t length, bits again, vec *mean
 INLINE void TYPED(plane_stats)(const elem *x, int64_t length, int n, float *mean, float *rest, float *m2) {
     vec sum[W], square[W], centre, lost, about;
     float pivot[W] = {0};
-    UNROLL for (int j = 0; j < n; j++) pivot[j] = one(x + j * length);
-    UNROLL for (int j = 0; j < n; j++) plane_sums(x + j * length, length, pivot[j], &sum[j], &square[j]);
+#define ADD_PLANE                                                  \
+    {                                                              \
+        pivot[j] = one(x + j * length);                            \
+        Sums found = plane_sums(x + j * length, length, pivot[j]); \
+        sum[j] = found.sum;                                        \
+        square[j] = found.square;                                  \
+    }
+    if (__builtin_constant_p(length))
+        UNROLL for (int j = 0; j < n; j++) ADD_PLANE
+    else
+        for (int j = 0; j < n; j++) ADD_PLANE
+#undef ADD_PLANE
     for (int j = n; j < W; j++) sum[j] = square[j] = (vec){0};
-    bits again = settle(sums(sum), sums(square), load(pivot), (float)length, &centre, &lost, &about);
+    bits again = settle(sums(sum, n), sums(square, n), load(pivot), (float)length, &centre, &lost, &about);
     if (__builtin_expect(any(again), 0)) TYPED(planes_again)(x, length, again, &centre, &lost, &about);
     store(mean, centre);
     store(rest, lost);
@@ -86,28 +94,33 @@ INLINE void TYPED(plane_stats)(const elem *x, int64_t length, int n, float *mean
 
 /* The same for one channel with a large map. */
 FN void TYPED(lone_plane_stats)(const elem *x, int64_t length, float *mean, float *rest, float *m2) {
-    vec sum, square, centre, lost, about, pivot = {one(x)};
-    plane_sums(x, length, pivot[0], &sum, &square);
-    bits again = settle(lone_sum(sum), lone_sum(square), pivot, (float)length, &centre, &lost, &about);
+    vec centre, lost, about, pivot = {one(x)};
+    Sums found = plane_sums(x, length, pivot[0]);
+    bits again = settle(lone_sum(found.sum), lone_sum(found.square), pivot, (float)length, &centre, &lost, &about);
     if (__builtin_expect(any(again), 0)) TYPED(planes_again)(x, length, again, &centre, &lost, &about);
-    *mean = centre[0];
-    *rest = lost[0];
-    *m2 = about[0];
+    store(mean, centre);
+    store(rest, lost);
+    store(m2, about);
 }
 
-/* The same for n <= TILE channels; a multiple of W values may be written. Maps of one or two vectors are so short that
- * it pays to unroll the loops over them. */
+/* The same for n <= TILE channels; a multiple of W values may be written. For maps of a few vectors it pays to have
+ * the length as a constant. */
 FN void TYPED(planes_stats)(const elem *x, int64_t length, int n, float *mean, float *rest, float *m2) {
     for (int j = 0; j < n; j += W) {
         int left = (int)smaller(n - j, W);
+        const elem *from = x + j * length;
+#define STATS(stats, ...) TYPED(stats)(from, __VA_ARGS__, mean + j, rest + j, m2 + j)
         if (left == 1)
-            TYPED(lone_plane_stats)(x + j * length, length, mean + j, rest + j, m2 + j);
-        else if (length == W && left == W)
-            TYPED(plane_stats)(x + j * W, W, W, mean + j, rest + j, m2 + j);
-        else if (length == 2 * W && left == W)
-            TYPED(plane_stats)(x + 2 * j * W, 2 * W, W, mean + j, rest + j, m2 + j);
+            STATS(lone_plane_stats, length);
+        else if (left == W && length == W)
+            STATS(plane_stats, W, W);
+        else if (left == W && length == 2 * W)
+            STATS(plane_stats, 2 * W, W);
+        else if (left == W && length == 4 * W)
+            STATS(plane_stats, 4 * W, W);
         else
-            TYPED(plane_stats)(x + j * length, length, left, mean + j, rest + j, m2 + j);
+            STATS(plane_stats, length, left);
+#undef STATS
     }
 }
 #define planes_stats TYPED(planes_stats)
@@ -130,7 +143,7 @@ FN void TYPED(planes_apply)(const Job *job, int64_t b, int64_t c0, int n, const 
     int64_t length = job->ask.positions, at = (b * job->ask.channels + c0) * length;
     const elem *x = (const elem *)job->ask.x + at;
     elem *out = (elem *)job->ask.out + at;
-    float centre[TILE], scale[TILE], bias[TILE];
+    float centre[TILE + W], scale[TILE + W], bias[TILE + W];
     normaliser(job, b, c0, n, mean, rest, m2, centre, scale, bias);
     if (length == 16)
         for (int j = 0; j < n; j++) plane_apply(x + j * 16, out + j * 16, 16, centre[j], scale[j], bias[j]);
@@ -217,9 +230,9 @@ FN void TYPED(planes_reduce)(const elem *grad, const elem *x, int64_t length, in
                 TYPED(plane_reduce)(grad + at, x + at, length, mean[j + k], &sum[k], &product[k]);
         }
         for (int k = left; k < W; k++) sum[k] = product[k] = (vec){0};
-        store(found, sums(sum));
+        store(found, sums(sum, left));
         memcpy(total + j, found, (size_t)left * sizeof(float));
-        store(found, sums(product));
+        store(found, sums(product, left));
         memcpy(cross + j, found, (size_t)left * sizeof(float));
     }
 }
@@ -268,18 +281,28 @@ typedef struct {
     float centre[STRIP + W], scale[STRIP + W], bias[STRIP + W];
 } Strip;
 
-/* Do something for each slot of a strip: it begins at `at` in the arrays and at `from` in the strip. */
-#define EACH_SLOT(width, ...)                          \
-    do {                                               \
-        int64_t at = 0, from = 0;                      \
-        for (; at + W <= (width); at += W, from = at) { \
-            __VA_ARGS__;                               \
-        }                                              \
-        if (at < (width)) {                            \
-            from = (width)-W;                          \
-            __VA_ARGS__;                               \
-        }                                              \
+/* Do something for COLUMN slots of a strip at a time, so that their values stay in registers, and for the rest one by
+ * one. The number of slots is `slots`; they begin at `at` in the arrays and at `from` in the strip. */
+#define EACH_COLUMN(width, ...)                                           \
+    do {                                                                  \
+        int64_t at = 0, from = 0;                                         \
+        for (; at + COLUMN * W <= (width); at += COLUMN * W, from = at) { \
+            enum { slots = COLUMN };                                      \
+            __VA_ARGS__;                                                  \
+        }                                                                 \
+        for (; at < (width); at += W) {                                   \
+            enum { slots = 1 };                                           \
+            from = smaller(at, (width)-W);                                \
+            __VA_ARGS__;                                                  \
+        }                                                                 \
     } while (0)
+
+/* The same for one slot at a time. */
+#define EACH_SLOT(width, ...)                        \
+    for (int64_t at = 0; at < (width); at += W) {    \
+        int64_t from = smaller(at, (width)-W);       \
+        __VA_ARGS__;                                 \
+    }
 
 INLINE void TYPED(strip_of)(const Job *job, int64_t b, int64_t c0, Strip *strip) {
     strip->job = job;
@@ -291,19 +314,12 @@ INLINE void TYPED(strip_of)(const Job *job, int64_t b, int64_t c0, Strip *strip)
 }
 #define strip_of TYPED(strip_of)
 
-/* Add some rows, 4 or 1, to the sums of one slot. */
-INLINE void TYPED(slot_sums)(const elem *x, int64_t stride, int rows, vec centre, float *sum, float *square) {
-    vec apart[4], s, q;
-    for (int i = 0; i < rows; i++) apart[i] = get(x + i * stride) - centre;
-    if (rows == 4) {
-        s = (apart[0] + apart[1]) + (apart[2] + apart[3]);
-        q = MULTIPLY_ADD(apart[1], apart[1], apart[0] * apart[0]) + MULTIPLY_ADD(apart[3], apart[3], apart[2] * apart[2]);
-    } else {
-        s = apart[0];
-        q = apart[0] * apart[0];
-    }
-    store(sum, load(sum) + s);
-    store(square, load(square) + q);
+/* The sums of 4 rows or of 1, of one slot. */
+INLINE Sums TYPED(slot_sums)(const elem *x, int64_t stride, int rows, vec centre) {
+    Sums first = first_of(get(x) - centre);
+    if (rows == 1) return first;
+    return both(with(first, get(x + stride) - centre),
+                with(first_of(get(x + 2 * stride) - centre), get(x + 3 * stride) - centre));
 }
 #define slot_sums TYPED(slot_sums)
 
@@ -313,18 +329,35 @@ INLINE void TYPED(strip_pivots)(Strip *strip) {
 }
 #define strip_pivots TYPED(strip_pivots)
 
-/* The sums of one segment. */
+/* The sums of one segment, a few rows after another, so that memory is read in order. */
 INLINE void TYPED(segment_sums)(const Strip *strip, int64_t first, int64_t last, float *sum, float *square) {
-    int64_t stride = strip->job->ask.channels, width = strip->width, i = first;
-    const elem *x = strip->x + first * stride;
+    int64_t stride = strip->job->ask.channels, width = strip->width;
     memset(sum, 0, (size_t)(width + W) * sizeof(float));
     memset(square, 0, (size_t)(width + W) * sizeof(float));
-    for (; i + 4 <= last; i += 4, x += 4 * stride) {
-        for (int64_t j = 0; j < 4 * stride; j += LINE) __builtin_prefetch(x + READ_AHEAD + j, 0, 3);
-        EACH_SLOT(width, slot_sums(x + from, stride, 4, load(strip->mean + at), sum + at, square + at));
+    for (int64_t start = first, end; start < last; start = end) {
+        end = smaller(start + ROWS, last);
+        EACH_COLUMN(width, {
+            const elem *x = strip->x + start * stride + from;
+            Sums total[slots];
+            vec centre[slots];
+            for (int k = 0; k < slots; k++) {
+                total[k] = (Sums){load(sum + at + k * W), load(square + at + k * W)};
+                centre[k] = load(strip->mean + at + k * W);
+            }
+            int64_t i = start;
+            for (; i + 4 <= end; i += 4, x += 4 * stride) {
+                for (int64_t j = 0; j < 4 * stride; j += stride)
+                    for (int k = 0; k < slots; k++) __builtin_prefetch(x + READ_AHEAD + j + k * W, 0, 3);
+                for (int k = 0; k < slots; k++) total[k] = both(total[k], slot_sums(x + k * W, stride, 4, centre[k]));
+            }
+            for (; i < end; i++, x += stride)
+                for (int k = 0; k < slots; k++) total[k] = both(total[k], slot_sums(x + k * W, stride, 1, centre[k]));
+            for (int k = 0; k < slots; k++) {
+                store(sum + at + k * W, total[k].sum);
+                store(square + at + k * W, total[k].square);
+            }
+        });
     }
-    for (; i < last; i++, x += stride)
-        EACH_SLOT(width, slot_sums(x + from, stride, 1, load(strip->mean + at), sum + at, square + at));
 }
 #define segment_sums TYPED(segment_sums)
 
@@ -333,11 +366,11 @@ FN void TYPED(sweep_again)(const Strip *strip, int64_t from, bits again, vec *me
     int64_t length = strip->job->ask.positions, stride = strip->job->ask.channels;
     vec sum = {0}, square = {0}, old = *mean, old_rest = *rest, old_m2 = *m2;
     for (int64_t first = 0; first < length; first += SEGMENT) {
-        float s[W] = {0}, q[W] = {0};
+        Sums total = {{0}, {0}};
         for (int64_t i = first, last = smaller(first + SEGMENT, length); i < last; i++)
-            slot_sums(strip->x + i * stride + from, stride, 1, old, s, q);
-        sum += load(s);
-        square += load(q);
+            total = both(total, slot_sums(strip->x + i * stride + from, stride, 1, old));
+        sum += total.sum;
+        square += total.square;
     }
     settle(sum, square, old, (float)length, mean, rest, m2);
     *mean = pick(again, *mean, old);
@@ -388,15 +421,29 @@ INLINE void TYPED(strip_take)(const Strip *strip, float *slots, const float *ins
 /* Normalise some positions of a sample whose statistics are known. */
 INLINE void TYPED(strip_apply)(Strip *strip, int64_t first, int64_t last) {
     const Job *job = strip->job;
-    int64_t stride = job->ask.channels, width = strip->width;
-    EACH_SLOT(width, normaliser(job, strip->b, strip->c0 + from, W, strip->mean + at, strip->rest + at, strip->m2 + at,
-                                strip->centre + at, strip->scale + at, strip->bias + at));
-    const elem *restrict x = strip->x + first * stride;
-    elem *restrict out = (elem *)job->ask.out + (x - (const elem *)job->ask.x);
-    const float *restrict centre = strip->centre, *restrict scale = strip->scale, *restrict bias = strip->bias;
-    for (int64_t i = first; i < last; i++, x += stride, out += stride) {
-        for (int64_t j = 0; j < width; j += LINE) __builtin_prefetch(out + WRITE_AHEAD + j, 1, 3);
-        EACH_SLOT(width, put(out + from, MULTIPLY_ADD(get(x + from) - load(centre + at), load(scale + at), load(bias + at))));
+    int64_t stride = job->ask.channels, sample = stride * job->ask.positions;
+    EACH_SLOT(strip->width, {
+        normaliser(job, strip->b, strip->c0 + from, W, strip->mean + at, strip->rest + at, strip->m2 + at,
+                   strip->centre + at, strip->scale + at, strip->bias + at);
+    });
+    for (int64_t start = first, end; start < last; start = end) {
+        end = smaller(start + ROWS, last);
+        EACH_COLUMN(strip->width, {
+            const elem *restrict x = strip->x + start * stride + from;
+            elem *restrict out = (elem *)job->ask.out + (x - (const elem *)job->ask.x);
+            vec centre[slots], scale[slots], bias[slots];
+            for (int k = 0; k < slots; k++) {
+                centre[k] = load(strip->centre + at + k * W);
+                scale[k] = load(strip->scale + at + k * W);
+                bias[k] = load(strip->bias + at + k * W);
+            }
+            for (int64_t i = start; i < end; i++, x += stride, out += stride)
+                for (int k = 0; k < slots; k++) {
+                    __builtin_prefetch(x + sample + k * W, 0, 2); /* the next sample's statistics come next */
+                    __builtin_prefetch(out + WRITE_AHEAD + k * W, 1, 3);
+                    put(out + k * W, MULTIPLY_ADD(get(x + k * W) - centre[k], scale[k], bias[k]));
+                }
+        });
     }
 }
 #define strip_apply TYPED(strip_apply)
@@ -487,30 +534,41 @@ FN void TYPED(reduce_rows)(const Job *job, int64_t first, int64_t last) {
     int64_t length = job->ask.positions, stride = job->ask.channels;
     Strip strip;
     EACH_STRIP(strip) {
-        size_t slots = (size_t)(strip.width + W), bytes = slots * sizeof(float);
-        const elem *x = strip.x, *grad = (const elem *)job->ask.grad + (x - (const elem *)job->ask.x);
         strip_take(&strip, strip.mean, job->ask.instance_mean);
-        memset(strip.total, 0, bytes);
-        memset(strip.total_square, 0, bytes);
-        for (int64_t i = 0; i < length;) {
-            memset(strip.sum, 0, bytes);
-            memset(strip.square, 0, bytes);
-            for (int64_t end = smaller(i + SEGMENT, length); i < end; i += 2) {
-                int64_t row = i * stride, next = i + 1 < end ? row + stride : row;
-                float count = i + 1 < end ? 1.0f : 0.0f; /* of the second row of a pair */
-                EACH_SLOT(strip.width, {
-                    vec mean = load(strip.mean + at), push = get(grad + row + from);
-                    vec push2 = get(grad + next + from) * count;
-                    vec cross = push * (get(x + row + from) - mean);
-                    cross = MULTIPLY_ADD(push2, get(x + next + from) - mean, cross);
-                    store(strip.sum + at, load(strip.sum + at) + (push + push2));
-                    store(strip.square + at, load(strip.square + at) + cross);
-                });
+        EACH_COLUMN(strip.width, {
+            const elem *x = strip.x + from, *grad = (const elem *)job->ask.grad + (x - (const elem *)job->ask.x);
+            vec mean[slots], total[slots], cross[slots];
+            for (int k = 0; k < slots; k++) {
+                mean[k] = load(strip.mean + at + k * W);
+                total[k] = cross[k] = (vec){0};
             }
-            i = smaller(i, length);
-            for (size_t j = 0; j < slots; j++) strip.total[j] += strip.sum[j];
-            for (size_t j = 0; j < slots; j++) strip.total_square[j] += strip.square[j];
-        }
+            for (int64_t i = 0; i < length;) {
+                vec sum[slots], product[slots];
+                for (int k = 0; k < slots; k++) sum[k] = product[k] = (vec){0};
+                int64_t end = smaller(i + SEGMENT, length);
+                for (; i + 2 <= end; i += 2, x += 2 * stride, grad += 2 * stride)
+                    for (int k = 0; k < slots; k++) {
+                        vec push = get(grad + k * W), next = get(grad + stride + k * W);
+                        vec own = push * (get(x + k * W) - mean[k]);
+                        sum[k] += push + next;
+                        product[k] += MULTIPLY_ADD(next, get(x + stride + k * W) - mean[k], own);
+                    }
+                for (; i < end; i++, x += stride, grad += stride)
+                    for (int k = 0; k < slots; k++) {
+                        vec push = get(grad + k * W);
+                        sum[k] += push;
+                        product[k] += push * (get(x + k * W) - mean[k]);
+                    }
+                for (int k = 0; k < slots; k++) {
+                    total[k] += sum[k];
+                    cross[k] += product[k];
+                }
+            }
+            for (int k = 0; k < slots; k++) {
+                store(strip.total + at + k * W, total[k]);
+                store(strip.total_square + at + k * W, cross[k]);
+            }
+        });
         strip_keep(&strip, strip.total, job->shift);
         strip_keep(&strip, strip.total_square, job->tilt);
     }
@@ -527,11 +585,20 @@ FN void TYPED(backward_rows)(const Job *job, int64_t first, int64_t last) {
         strip_take(&strip, strip.scale, job->slope);
         strip_take(&strip, strip.m2, job->tilt);
         strip_take(&strip, strip.bias, job->shift);
-        for (int64_t i = 0; i < job->ask.positions; i++, x += stride, grad += stride, out += stride)
-            EACH_SLOT(strip.width, {
-                vec own = MULTIPLY_ADD(get(x + from) - load(strip.mean + at), load(strip.m2 + at), load(strip.bias + at));
-                put(out + from, MULTIPLY_ADD(get(grad + from), load(strip.scale + at), own));
-            });
+        EACH_COLUMN(strip.width, {
+            vec mean[slots], slope[slots], tilt[slots], shift[slots];
+            for (int k = 0; k < slots; k++) {
+                mean[k] = load(strip.mean + at + k * W);
+                slope[k] = load(strip.scale + at + k * W);
+                tilt[k] = load(strip.m2 + at + k * W);
+                shift[k] = load(strip.bias + at + k * W);
+            }
+            for (int64_t i = 0, row = from; i < job->ask.positions; i++, row += stride)
+                for (int k = 0; k < slots; k++) {
+                    vec own = MULTIPLY_ADD(get(x + row + k * W) - mean[k], tilt[k], shift[k]);
+                    put(out + row + k * W, MULTIPLY_ADD(get(grad + row + k * W), slope[k], own));
+                }
+        });
     }
 }
 
@@ -549,6 +616,7 @@ FN void TYPED(backward_rows)(const Job *job, int64_t first, int64_t last) {
 #undef planes_apply
 #undef Strip
 #undef EACH_SLOT
+#undef EACH_COLUMN
 #undef strip_of
 #undef slot_sums
 #undef strip_pivots
