@@ -40,7 +40,6 @@
 #define ROWS 16                      /* rows that are read for one column before the next, likewise */
 #define SEGMENT 128                  /* positions that are summed before a merge, likewise */
 #define NEAR_CACHE 1024              /* elements that are swept twice in a row: few enough for the sweeps to overlap */
-#define FAR_CACHE (160 * 1024)       /* elements that stay in the second-level cache */
 #define READ_AHEAD 1024              /* how many elements ahead of reading a sweep prefetches */
 #define WRITE_AHEAD 512              /* the same for writing; both only in the rows layout */
 #define SUSPECT 16.0f                /* squares about pivot / about mean: beyond this, digits were lost */
@@ -137,9 +136,8 @@ static void merge_instances(const Job *job, int64_t c0, int64_t n) {
     }
 }
 
-static void merge_rows(const Job *job, int64_t first, int64_t last) {
-    for (int64_t c0 = first * TILE; c0 < smaller(last * TILE, job->ask.channels); c0 += TILE)
-        merge_instances(job, c0, smaller(TILE, job->ask.channels - c0));
+static void merge(const Job *job, int64_t first, int64_t last) {
+    for (int64_t c0 = first; c0 < last; c0 += TILE) merge_instances(job, c0, smaller(TILE, last - c0));
 }
 
 #define JOINED(f, isa) f##_##isa
@@ -173,26 +171,31 @@ static void merge_rows(const Job *job, int64_t first, int64_t last) {
 
 /* The tasks on elements of one type. */
 typedef struct {
-    Task eval_planes, train_planes, backward_planes;
-    Task eval_rows, part_stats_rows, part_eval_rows;
-    Task stats_rows, apply_rows, reduce_rows, backward_rows;
+    Task eval, stats, apply, reduce, backward;
+} Layout;
+
+typedef struct {
+    Layout planes, rows;
+    Task part_stats_rows, part_eval_rows;
 } Sweeps;
 
-#define SWEEPS(type, isa)                                                                                            \
-    {eval_planes_##type##_##isa, train_planes_##type##_##isa, backward_planes_##type##_##isa,                        \
-     eval_rows_##type##_##isa, part_stats_rows_##type##_##isa, part_eval_rows_##type##_##isa,                        \
-     stats_rows_##type##_##isa, apply_rows_##type##_##isa, reduce_rows_##type##_##isa, backward_rows_##type##_##isa}
+#define LAYOUT(layout, type, isa)                                                                           \
+    {eval_##layout##_##type##_##isa, stats_##layout##_##type##_##isa, apply_##layout##_##type##_##isa,      \
+     reduce_##layout##_##type##_##isa, backward_##layout##_##type##_##isa}
+#define SWEEPS(type, isa)                                                                                   \
+    {LAYOUT(planes, type, isa), LAYOUT(rows, type, isa), part_stats_rows_##type##_##isa,                    \
+     part_eval_rows_##type##_##isa}
 
 typedef struct {
     int width;
     const char *name;
-    Task chain_rows;
+    Task chain_all;
     void (*fill_within)(const Job *job);
     Sweeps of[3];                    /* float32, bfloat16, float16 */
 } Variant;
 
 #define VARIANT(width, isa)                                  \
-    {width, #isa, chain_rows_##isa, fill_within_##isa,       \
+    {width, #isa, chain_all_##isa, fill_within_##isa,       \
      {SWEEPS(float32, isa), SWEEPS(bfloat16, isa), SWEEPS(float16, isa)}}
 
 static const Variant variants[] = {
@@ -272,30 +275,30 @@ static void make_within(Job *job, const Variant *variant) {
     variant->fill_within(job);
 }
 
+/* The number of tasks, and how large they are. */
+static int64_t divide(Job *job, const Variant *variant) {
+    const Request *ask = &job->ask;
+    if (!ask->rows) return ask->batch * ask->channels;
+    job->strip = rows_strip(ask, variant->width);
+    return ask->batch * pieces(ask->channels, job->strip);
+}
+
 IABN_EXPORT void iabn_forward(const Request *ask) {
     Job job = {.ask = *ask};
     const Variant *variant = choose(ask);
     const Sweeps *sweeps = &variant->of[ask->type];
-    if (!ask->training && !ask->apart && ask->alpha != INFINITY) make_within(&job, variant);
+    const Layout *layout = ask->rows ? &sweeps->rows : &sweeps->planes;
+    int64_t tasks = divide(&job, variant);
     if (ask->training) {
         job.ask.mean = ask->batch_mean;
         job.ask.var = ask->batch_var;
+        run(layout->stats, &job, tasks);
+        run(merge, &job, ask->channels);
+        run(layout->apply, &job, tasks);
+        return;
     }
-    if (ask->rows) {
-        job.strip = rows_strip(ask, variant->width);
-        int64_t tasks = ask->batch * pieces(ask->channels, job.strip);
-        if (ask->training) {
-            run(sweeps->stats_rows, &job, tasks);
-            run(merge_rows, &job, pieces(ask->channels, TILE));
-            run(sweeps->apply_rows, &job, tasks);
-        } else if (!eval_segments(&job, sweeps)) {
-            run(sweeps->eval_rows, &job, tasks);
-        }
-    } else if (ask->training) {
-        run(sweeps->train_planes, &job, ask->channels);
-    } else {
-        run(sweeps->eval_planes, &job, ask->batch * ask->channels);
-    }
+    if (!ask->apart && ask->alpha != INFINITY) make_within(&job, variant);
+    if (!ask->rows || !eval_segments(&job, sweeps)) run(layout->eval, &job, tasks);
     free(job.within.mean);
 }
 
@@ -307,15 +310,11 @@ IABN_EXPORT int iabn_backward(const Request *ask) {
     Job job = {.ask = *ask, .slope = scratch, .tilt = scratch + instances, .shift = scratch + 2 * instances};
     const Variant *variant = choose(ask);
     const Sweeps *sweeps = &variant->of[ask->type];
-    if (ask->rows) {
-        job.strip = rows_strip(ask, variant->width);
-        int64_t tasks = ask->batch * pieces(ask->channels, job.strip);
-        run(sweeps->reduce_rows, &job, tasks);
-        run(variant->chain_rows, &job, pieces(ask->channels, TILE));
-        if (ask->out) run(sweeps->backward_rows, &job, tasks);
-    } else {
-        run(sweeps->backward_planes, &job, ask->channels);
-    }
+    const Layout *layout = ask->rows ? &sweeps->rows : &sweeps->planes;
+    int64_t tasks = divide(&job, variant);
+    run(layout->reduce, &job, tasks);
+    run(variant->chain_all, &job, ask->channels);
+    if (ask->out) run(layout->backward, &job, tasks);
     free(scratch);
     return 0;
 }

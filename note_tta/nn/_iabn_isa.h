@@ -309,9 +309,8 @@ FN void NAME(chain)(const Job *job, int64_t c0, int n) {
 }
 #define chain NAME(chain)
 
-FN void NAME(chain_rows)(const Job *job, int64_t first, int64_t last) {
-    for (int64_t c0 = first * TILE; c0 < smaller(last * TILE, job->ask.channels); c0 += TILE)
-        chain(job, c0, (int)smaller(TILE, job->ask.channels - c0));
+FN void NAME(chain_all)(const Job *job, int64_t first, int64_t last) {
+    for (int64_t c0 = first; c0 < last; c0 += TILE) chain(job, c0, (int)smaller(TILE, last - c0));
 }
 
 /* ---- elements: how each type is read and written, and the sweeps over it ------------------------------------ */

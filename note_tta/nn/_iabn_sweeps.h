@@ -84,7 +84,7 @@ INLINE void TYPED(plane_stats)(const elem *x, int64_t length, int n, float *mean
     else
         for (int j = 0; j < n; j++) ADD_PLANE
 #undef ADD_PLANE
-    for (int j = n; j < W; j++) sum[j] = square[j] = (vec){0};
+    for (int j = W; j-- > n;) sum[j] = square[j] = (vec){0};
     bits again = settle(sums(sum, n), sums(square, n), load(pivot), (float)length, &centre, &lost, &about);
     if (__builtin_expect(any(again), 0)) TYPED(planes_again)(x, length, again, &centre, &lost, &about);
     store(mean, centre);
@@ -137,12 +137,12 @@ INLINE void TYPED(plane_apply)(const elem *restrict x, elem *restrict out, int64
 }
 #define plane_apply TYPED(plane_apply)
 
-/* Normalise n <= TILE neighbouring channels of one sample whose statistics are known. */
-FN void TYPED(planes_apply)(const Job *job, int64_t b, int64_t c0, int n, const float *mean, const float *rest,
+/* Normalise n <= TILE neighbouring channels of one sample whose statistics are known, from instance `first` on. */
+FN void TYPED(planes_apply)(const Job *job, int64_t first, int n, const float *mean, const float *rest,
                             const float *m2) {
-    int64_t length = job->ask.positions, at = (b * job->ask.channels + c0) * length;
-    const elem *x = (const elem *)job->ask.x + at;
-    elem *out = (elem *)job->ask.out + at;
+    int64_t b = first / job->ask.channels, c0 = first % job->ask.channels, length = job->ask.positions;
+    const elem *x = (const elem *)job->ask.x + first * length;
+    elem *out = (elem *)job->ask.out + first * length;
     float centre[TILE + W], scale[TILE + W], bias[TILE + W];
     normaliser(job, b, c0, n, mean, rest, m2, centre, scale, bias);
     if (length == 16)
@@ -153,41 +153,42 @@ FN void TYPED(planes_apply)(const Job *job, int64_t b, int64_t c0, int n, const 
 }
 #define planes_apply TYPED(planes_apply)
 
-/* Tasks are instances (sample, channel), in memory order. */
+/* Tasks are instances (sample, channel), in memory order. How many of them, from `first` on, are neighbouring channels
+ * of one sample; at most `most`. */
+INLINE int TYPED(neighbours)(const Job *job, int64_t first, int64_t last, int64_t most) {
+    return (int)smaller(smaller(most, job->ask.channels - first % job->ask.channels), last - first);
+}
+
 FN void TYPED(eval_planes)(const Job *job, int64_t first, int64_t last) {
     int64_t length = job->ask.positions, together = channels_within(length, NEAR_CACHE, TILE);
-    while (first < last) {
-        int64_t b = first / job->ask.channels, c0 = first % job->ask.channels;
-        int n = (int)smaller(smaller(together, job->ask.channels - c0), last - first);
+    for (int n; first < last; first += n) {
         float mean[TILE + W], rest[TILE + W], m2[TILE + W];
+        n = TYPED(neighbours)(job, first, last, together);
         if (job->ask.alpha != INFINITY)
             planes_stats((const elem *)job->ask.x + first * length, length, n, mean, rest, m2);
-        planes_apply(job, b, c0, n, mean, rest, m2);
+        planes_apply(job, first, n, mean, rest, m2);
         if (job->ask.instance_mean) {
             memcpy(job->ask.instance_mean + first, mean, (size_t)n * sizeof(float));
             memcpy(job->ask.instance_m2 + first, m2, (size_t)n * sizeof(float));
         }
-        first += n;
     }
 }
 
-/* Tasks are channels: when the statistics of a channel are known, its whole batch is still in the cache. */
-FN void TYPED(train_planes)(const Job *job, int64_t first, int64_t last) {
-    int64_t length = job->ask.positions, together = channels_within(job->ask.batch * length, FAR_CACHE, TILE);
-    for (int64_t c0 = first; c0 < last; c0 += together) {
-        int n = (int)smaller(together, last - c0);
-        for (int64_t b = 0; b < job->ask.batch; b++) {
-            int64_t at = b * job->ask.channels + c0;
-            float mean[TILE + W], rest[TILE + W], m2[TILE + W];
-            planes_stats((const elem *)job->ask.x + at * length, length, n, mean, rest, m2);
-            memcpy(job->ask.instance_mean + at, mean, (size_t)n * sizeof(float));
-            memcpy(job->ask.instance_m2 + at, m2, (size_t)n * sizeof(float));
-        }
-        merge_instances(job, c0, n);
-        for (int64_t b = 0; b < job->ask.batch; b++) {
-            int64_t at = b * job->ask.channels + c0;
-            planes_apply(job, b, c0, n, job->ask.instance_mean + at, NULL, job->ask.instance_m2 + at);
-        }
+FN void TYPED(stats_planes)(const Job *job, int64_t first, int64_t last) {
+    int64_t length = job->ask.positions;
+    for (int n; first < last; first += n) {
+        float mean[TILE + W], rest[TILE + W], m2[TILE + W];
+        n = (int)smaller(TILE, last - first);
+        planes_stats((const elem *)job->ask.x + first * length, length, n, mean, rest, m2);
+        memcpy(job->ask.instance_mean + first, mean, (size_t)n * sizeof(float));
+        memcpy(job->ask.instance_m2 + first, m2, (size_t)n * sizeof(float));
+    }
+}
+
+FN void TYPED(apply_planes)(const Job *job, int64_t first, int64_t last) {
+    for (int n; first < last; first += n) {
+        n = TYPED(neighbours)(job, first, last, TILE);
+        planes_apply(job, first, n, job->ask.instance_mean + first, NULL, job->ask.instance_m2 + first);
     }
 }
 
@@ -216,9 +217,9 @@ INLINE void TYPED(plane_reduce)(const elem *grad, const elem *x, int64_t length,
 }
 
 /* The same for n neighbouring channels. */
-FN void TYPED(planes_reduce)(const elem *grad, const elem *x, int64_t length, int n, const float *mean, float *total,
-                             float *cross) {
-    for (int j = 0; j < n; j += W) {
+FN void TYPED(planes_reduce)(const elem *grad, const elem *x, int64_t length, int64_t n, const float *mean,
+                             float *total, float *cross) {
+    for (int64_t j = 0; j < n; j += W) {
         int left = (int)smaller(n - j, W);
         vec sum[W], product[W];
         float found[W];
@@ -247,23 +248,19 @@ INLINE void TYPED(plane_backward)(const elem *restrict x, const elem *restrict g
         put_end(out, length, MULTIPLY_ADD(get_end(grad, length), a, MULTIPLY_ADD(get_end(x, length) - m, t, s)));
 }
 
+FN void TYPED(reduce_planes)(const Job *job, int64_t first, int64_t last) {
+    int64_t length = job->ask.positions, at = first * length;
+    const elem *x = (const elem *)job->ask.x + at, *grad = (const elem *)job->ask.grad + at;
+    TYPED(planes_reduce)(grad, x, length, last - first, job->ask.instance_mean + first, job->shift + first,
+                         job->tilt + first);
+}
+
 FN void TYPED(backward_planes)(const Job *job, int64_t first, int64_t last) {
-    int64_t length = job->ask.positions, together = channels_within(2 * job->ask.batch * length, FAR_CACHE, TILE);
+    int64_t length = job->ask.positions;
     const elem *x = job->ask.x, *grad = job->ask.grad;
-    for (int64_t c0 = first; c0 < last; c0 += together) {
-        int n = (int)smaller(together, last - c0);
-        for (int64_t b = 0; b < job->ask.batch; b++) {
-            int64_t at = b * job->ask.channels + c0;
-            TYPED(planes_reduce)(grad + at * length, x + at * length, length, n, job->ask.instance_mean + at,
-                                 job->shift + at, job->tilt + at);
-        }
-        chain(job, c0, n);
-        if (!job->ask.out) continue;
-        for (int64_t b = 0; b < job->ask.batch; b++)
-            for (int64_t at = b * job->ask.channels + c0, end = at + n; at < end; at++)
-                TYPED(plane_backward)(x + at * length, grad + at * length, (elem *)job->ask.out + at * length, length,
-                                      job->ask.instance_mean[at], job->slope[at], job->tilt[at], job->shift[at]);
-    }
+    for (int64_t i = first; i < last; i++)
+        TYPED(plane_backward)(x + i * length, grad + i * length, (elem *)job->ask.out + i * length, length,
+                              job->ask.instance_mean[i], job->slope[i], job->tilt[i], job->shift[i]);
 }
 
 /* ---- rows: the channels of a position are adjacent ------------------------------------------------------------
