@@ -119,12 +119,10 @@ class Packed(Mapping[Any, Any]):
         if isinstance(values, Packed):
             return values.clone()
         layout = like if like is not None and like.fits(values) else Layout.of(values)
-        packed = cls(layout, [torch.empty(n, dtype=t, device=d) for t, d, n in layout.buffers])
-        tensors = list(_tensors(values))
-        if tensors:
-            with torch.no_grad():
-                torch._foreach_copy_(list(_tensors(packed)), tensors)
-        return packed
+        flat: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for tensor in _tensors(values):
+            flat.setdefault((tensor.dtype, tensor.device), []).append(tensor.reshape(-1))
+        return cls(layout, [torch.cat(flat[dtype, device]) for dtype, device, _ in layout.buffers])
 
     def clone(self) -> Packed:
         """Return a copy with its own buffers."""
