@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from ..methods.delay import Workshop
 from ..methods.interval import IntervalMethod
-from ..methods.method import Method, finite_rows
+from ..methods.method import Method
 from ..methods.note import NOTE
 from ..methods.packed import Packed, plain
+from ..methods.reach import finite_rows
 from ..methods.settings import check_count
 from .residents import Residents, Stream
 from .rows import InTurn, Together, agrees

@@ -7,6 +7,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from operator import attrgetter
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -25,6 +26,8 @@ from .norm import (
 
 SAMPLED_VALUES = 1024
 """How many values of each tensor enter the fingerprint: enough to tell any two trained models apart."""
+
+_version = attrgetter("_version")
 
 Tensors = Mapping[str, Tensor]
 Output = str | int | Callable[[Any], Tensor] | None
@@ -70,7 +73,8 @@ class Backbone:
                 layer.forward = partial(run_in_own_dtype, layer)
         self._fingerprint: str | None = None
         self._frozen: list[Tensor] = []
-        self._marked: list[tuple[int, int]] = []
+        self._watched: list[Tensor] = []
+        self._marks: list[list[int]] = []
         self._watch()
 
     def build(self, tensors: Tensors, *, for_learning: bool = False) -> nn.Module:
@@ -116,18 +120,23 @@ class Backbone:
 
     def check(self) -> None:
         """Raise a `ValueError` if a frozen tensor was changed, moved or cast since the method was made."""
-        if _marks(self._frozen) == self._marked:
+        pointers, versions = marks = _marks(self._watched)
+        if marks == self._marks:
             return
         names = {id(tensor): name for name, tensor in _tensors_of(self.module).items()}
-        for tensor, now, then in zip(self._frozen, _marks(self._frozen), self._marked, strict=True):
-            moved_by_torch = now[0] == then[0] and tensor.is_shared()  # on its way to another process
-            if now != then and not moved_by_torch:
-                what = "changed" if now[1] == then[1] else "moved or cast"
+        for index, (pointer, version) in enumerate(zip(*self._marks, strict=True)):
+            tensor, moved, changed = (
+                self._watched[index],
+                pointers[index] != pointer,
+                versions[index] != version,
+            )
+            moved_by_torch = moved and not changed and tensor.is_shared()  # on its way to another process
+            if (moved or changed) and not moved_by_torch:
                 raise ValueError(
-                    f"the model's {names.get(id(tensor), 'tensor')} was {what} after the method was made: "
-                    "make a new method from the changed model"
+                    f"the model's {names.get(id(tensor), 'tensor')} was {'moved or cast' if moved else 'changed'} "
+                    "after the method was made: make a new method from the changed model"
                 )
-        self._marked = _marks(self._frozen)
+        self._marks = marks
 
     @property
     def fingerprint(self) -> str:
@@ -179,10 +188,12 @@ class Backbone:
     def _watch(self) -> None:
         adapting = {id(tensor) for tensor in self.source.values()}
         self._frozen = [t for t in _tensors_of(self.module).values() if id(t) not in adapting]
-        self._marked = _marks(self._frozen)
+        self._watched = [t for t in self._frozen if not t.is_inference()]  # others have no version
+        self._marks = _marks(self._watched)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key not in ("_frozen", "_marked")}
+        made_by_watch = ("_frozen", "_watched", "_marks")
+        return {key: value for key, value in vars(self).items() if key not in made_by_watch}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -280,8 +291,9 @@ def _without_gradient(tensor: Tensor) -> Tensor:
     return nn.Parameter(alias, requires_grad=False) if isinstance(tensor, nn.Parameter) else alias
 
 
-def _marks(tensors: list[Tensor]) -> list[tuple[int, int]]:
-    return [(0 if t.is_inference() else t._version, t.data_ptr()) for t in tensors]
+def _marks(tensors: list[Tensor]) -> list[list[int]]:
+    """The address and the version of each tensor; every call of a method compares them, so this must be fast."""
+    return [list(map(Tensor.data_ptr, tensors)), list(map(_version, tensors))]
 
 
 def _sampled_bytes(tensor: Tensor) -> bytes:

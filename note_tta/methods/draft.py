@@ -135,7 +135,7 @@ class Draft:
             self._layouts = value.tensors.layout, value.moments.layout
         if self.optimizer is not None:
             self.optimizer.state.clear()
-            for index, own in Packed.of(value.moments).items():
+            for index, own in Packed.of(value.moments).views().items():
                 device = self.learned[index].device
                 self.optimizer.state[self.learned[index]] = {
                     key: v.to(device) if isinstance(v, Tensor) and v.ndim else v for key, v in own.items()
@@ -204,6 +204,7 @@ def copy_all(into: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
         with torch.no_grad():
             torch._foreach_copy_(into.buffers, values.buffers)
         return
+    into, values = (own.views() if isinstance(own, Packed) else own for own in (into, values))
     names = list(into)
     if names:
         with torch.no_grad():

@@ -19,7 +19,7 @@ from .draft import Descent, Draft, Value, copy_all
 from .method import Method
 from .norm import batch_norms
 from .objectives import entropies
-from .reach import Reach
+from .reach import Reach, finite_rows
 from .settings import check_count
 
 
@@ -151,7 +151,7 @@ class IntervalMethod(Method):
             now = x[: self.room()]
             answers.append(self.receive(now, *self.look(now)))
             x = x[len(now) :]
-        return torch.cat(answers)
+        return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def checked(self, x: Tensor) -> Tensor:
         """Return `x` in the model's dtype; refuse what is no batch of samples of the memory's shape."""
@@ -196,11 +196,11 @@ class IntervalMethod(Method):
         Returns:
             The answers: `logits`, with NaN in the rows that are not finite.
         """
-        rows = torch.isfinite(logits).all(dim=1)
-        finite = rows.tolist()
+        rows = finite_rows(logits)
+        finite = [True] * len(logits) if rows is None else rows.tolist()
         accepted = [good and close for good, close in zip(finite, near.tolist(), strict=True)]
         self._count(finite, accepted)
-        if not all(finite):
+        if rows is not None:
             logits = torch.where(rows[:, None], logits, torch.nan)
         if self.paused:
             return logits

@@ -20,6 +20,7 @@ from .draft import copy_all
 from .norm import nothing
 from .packed import Packed, plain
 from .parts import AnyPart, Parts
+from .reach import finite_rows
 
 COUNTERS = (
     "samples",
@@ -359,7 +360,7 @@ class Method(ABC):
 
     def all_finite(self, logits: Tensor) -> Tensor:
         """Return `logits` if all are finite. Otherwise `__call__` leaves out the bad samples and tries again."""
-        if not torch.isfinite(logits).all():
+        if finite_rows(logits) is not None:
             raise NonFiniteLogits
         return logits
 
@@ -401,10 +402,3 @@ class Method(ABC):
         own = self.tensors.clone() if isinstance(self.tensors, Packed) else own_tensors(self.tensors)
         self.tensors = own  # torch shares the memory of tensors between processes
         self._parts.belong_to(self)
-
-
-def finite_rows(x: Tensor) -> Tensor | None:
-    """Return which samples hold only finite values, or None if all do; the usual case takes one pass."""
-    if x.numel() == 0 or torch.isfinite(x.abs().amax()):
-        return None
-    return torch.isfinite(x).flatten(1).all(dim=1)

@@ -122,8 +122,8 @@ class NOTE(IntervalMethod):
             )
 
     def make_optimizer(self, learned: list[Tensor]) -> Adam:
-        """Make Adam over the affine parameters."""
-        return Adam(learned, lr=self.lr, weight_decay=self.weight_decay)
+        """Make Adam over the affine parameters. With `foreach` it computes the same bits in less time."""
+        return Adam(learned, lr=self.lr, weight_decay=self.weight_decay, foreach=True)
 
     def batch(self) -> Tensor:
         """Return the samples of the memory, or `learn_from` of them."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+Leaf = TypeVar("Leaf")
 
 
 class Place(NamedTuple):
@@ -42,6 +45,14 @@ class Layout:
     def __init__(self, tree: dict[Any, Any], buffers: list[tuple[torch.dtype, torch.device, int]]) -> None:
         self.tree = tree
         self.buffers = buffers
+
+    @functools.cached_property
+    def sizes(self) -> list[list[int]]:
+        """The number of values of each tensor, in the order of the tensors, for each buffer."""
+        sizes: list[list[int]] = [[] for _ in self.buffers]
+        for place in _leaves(self.tree, Place):
+            sizes[place.buffer].append(place.numel)
+        return sizes
 
     @classmethod
     def of(cls, values: Mapping[Any, Any]) -> Layout:
@@ -120,13 +131,29 @@ class Packed(Mapping[Any, Any]):
             return values.clone()
         layout = like if like is not None and like.fits(values) else Layout.of(values)
         flat: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-        for tensor in _tensors(values):
-            flat.setdefault((tensor.dtype, tensor.device), []).append(tensor.reshape(-1))
-        return cls(layout, [torch.cat(flat[dtype, device]) for dtype, device, _ in layout.buffers])
+        with torch.no_grad():
+            for tensor in _leaves(values, Tensor):
+                row = tensor if tensor.ndim == 1 else tensor.reshape(-1)
+                flat.setdefault((tensor.dtype, tensor.device), []).append(row)
+            return cls(layout, [torch.cat(flat[dtype, device]) for dtype, device, _ in layout.buffers])
 
     def clone(self) -> Packed:
         """Return a copy with its own buffers."""
         return Packed(self.layout, [buffer.clone() for buffer in self.buffers])
+
+    def views(self) -> dict[Any, Any]:
+        """Return the dict with a view of each tensor, none of them a parameter. All are made in one call."""
+        pieces = [
+            iter(buffer.split(sizes)) for buffer, sizes in zip(self.buffers, self.layout.sizes, strict=True)
+        ]
+
+        def take(node: Any) -> Any:
+            if isinstance(node, Place):
+                view = next(pieces[node.buffer])
+                return view if len(node.shape) == 1 else view.view(node.shape)
+            return {key: take(inside) for key, inside in node.items()} if isinstance(node, dict) else node
+
+        return take(self.layout.tree)  # type: ignore[no-any-return]
 
     def __getitem__(self, key: Any) -> Any:
         return self._take(self.layout.tree[key])
@@ -165,9 +192,10 @@ def _parameter(tensor: Tensor) -> bool | None:
     return tensor.requires_grad if isinstance(tensor, nn.Parameter) else None
 
 
-def _tensors(values: Mapping[Any, Any]) -> Iterator[Tensor]:
+def _leaves(values: Mapping[Any, Any], kind: type[Leaf]) -> Iterator[Leaf]:
+    """Yield the values of this kind in a nested dict."""
     for value in values.values():
         if isinstance(value, Mapping):
-            yield from _tensors(value)
-        elif isinstance(value, Tensor):
-            yield value.detach()
+            yield from _leaves(value, kind)
+        elif isinstance(value, kind):
+            yield value

@@ -1,4 +1,4 @@
-"""Decides which samples are near enough to the source data to learn from."""
+"""Decides which samples can be answered, and which are near enough to the source data to learn from."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Reach:
             name: layer.register_forward_pre_hook(partial(self._catch, name))
             for name, layer in batch_norms(module).items()
         }
-        self._caught: tuple[str, Tensor] | None = None
+        self._caught: tuple[str, Tensor, float] | None = None
 
     def look(
         self, predict: Callable[[Tensor], Tensor], x: Tensor, limit: float | Tensor
@@ -65,22 +65,29 @@ class Reach:
         caught, self._caught = self._caught, None
         if caught is None:
             return answers, torch.ones(len(x), dtype=torch.bool, device=x.device)
-        name, seen = caught
+        name, norms, size = caught
         for other in [other for other in self._hooks if other != name]:
             self._hooks.pop(other).remove()
-        return answers, near(seen, limit * self._extents[name])
+        bounds = (limit * self._extents[name]).to(norms)
+        return answers, (norms <= size * bounds).all(dim=1)
 
     def _catch(self, name: str, _: nn.Module, inputs: tuple[Any, ...]) -> None:
+        """Measure what the first layer gets, while it is in the cache and before the layer may overwrite it."""
         if self._caught is None:
-            self._caught = (name, inputs[0])
+            x = inputs[0].detach() if inputs[0].dtype.itemsize >= 4 else inputs[0].detach().float()
+            norms = x.abs() if x.ndim == 2 else torch.linalg.vector_norm(x.flatten(2), dim=2)
+            self._caught = (name, norms, math.sqrt(max(x.shape[2:].numel(), 1)))
 
 
-def near(x: Tensor, bounds: Tensor) -> Tensor:
-    """Return which rows of `[B, C, ...]` have an amplitude within `bounds` (`[C]` or `[B, C]`) in every channel."""
-    x = x.detach() if x.dtype.itemsize >= 4 else x.detach().float()
-    amplitude = x.abs() if x.ndim == 2 else torch.linalg.vector_norm(x.flatten(2), dim=2)
-    size = math.sqrt(max(x.shape[2:].numel(), 1))
-    return (amplitude <= size * bounds.to(amplitude)).all(dim=1)
+def finite_rows(x: Tensor) -> Tensor | None:
+    """Return which samples hold only finite values, or None if all do.
+
+    A sum is finite only if every value is, and takes one fast pass. It may overflow, so that a second look is needed.
+    """
+    if math.isfinite(x.sum().item()):
+        return None
+    rows = torch.isfinite(x).flatten(1).all(dim=1)
+    return None if rows.all() else rows
 
 
 def source_extent(layer: _BatchNorm) -> Tensor:

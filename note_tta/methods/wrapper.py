@@ -11,9 +11,10 @@ from torch import Tensor
 
 from . import states
 from .backbone import refuse_inference_mode
-from .method import Method, finite_rows
+from .method import Method
 from .packed import plain
 from .parts import AnyPart, Parts
+from .reach import finite_rows
 
 
 class Wrapper:

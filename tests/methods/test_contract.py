@@ -1,6 +1,7 @@
 """The contract holds for every method, and its checks fail if a method breaks it."""
 
 import threading
+import warnings
 from functools import partial
 
 import pytest
@@ -348,6 +349,22 @@ class Overflowing(nn.Module):
     def forward(self, x):
         wild = (x[:, 0, 0, 0] > 100).view(-1, 1)
         return self.body(x.clamp(-5, 5)) + torch.where(wild, torch.inf, 0.0)
+
+
+@pytest.mark.parametrize("name", ["source", "note"])
+def test_finite_samples_and_answers_whose_sums_overflow_are_not_bad(name):
+    model = nn.Sequential(nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3, bias=False)).eval()
+    nn.init.constant_(model[2].weight, 0.25)
+    huge = torch.full((5, 2, 2, 2), 1e38)  # their sum is infinite, and so is that of the answers, 2e38 each
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        method = tta.METHODS[name](model)
+    assert not huge.sum().isfinite() and not model(huge).sum().isfinite()
+    assert torch.equal(method(huge), model(huge).detach())
+    assert method.counters["rejected_samples"] == 0
+    huge[3, 1, 0, 1], huge[4, 0] = -torch.inf, torch.nan
+    assert method(huge).isnan().any(dim=1).tolist() == [False, False, False, True, True]
+    assert method.counters["rejected_samples"] == 2
 
 
 @pytest.mark.parametrize("name", NAMES)
