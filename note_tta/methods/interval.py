@@ -146,11 +146,11 @@ class IntervalMethod(Method):
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer samples, and learn wherever an interval ends."""
-        answers = []
-        while len(x):
-            now = x[: self.room()]
+        start, answers = 0, []
+        while start < len(x):
+            now = x[start : start + self.room()]
             answers.append(self.receive(now, *self.look(now)))
-            x = x[len(now) :]
+            start += len(now)
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def checked(self, x: Tensor) -> Tensor:
