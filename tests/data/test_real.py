@@ -53,4 +53,6 @@ def test_a_regenerated_cifar10_c_keeps_its_checksums(data_root):
     checks = {check.what: check for check in DATASETS["cifar10"].verify(data_root)}
     if "manifest" not in checks:
         pytest.skip("no regenerated CIFAR-10-C in the data root; note-tta data prepare cifar10 makes it")
-    assert all(check.ok for check in checks.values())
+    # a root may hold only a part of the set
+    made = [check for check in checks.values() if not check.detail.startswith("missing: not in")]
+    assert all(check.ok for check in made), made
