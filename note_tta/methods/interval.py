@@ -151,7 +151,7 @@ class IntervalMethod(Method):
             now = x[start : start + self.room()]
             answers.append(self.receive(now, *self.look(now)))
             start += len(now)
-        return answers[0] if len(answers) == 1 else torch.cat(answers)
+        return torch.cat(answers)  # a copy: the model may keep the tensor that it returned
 
     def checked(self, x: Tensor) -> Tensor:
         """Return `x` in the model's dtype; refuse what is no batch of samples of the memory's shape."""

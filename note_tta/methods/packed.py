@@ -142,7 +142,7 @@ class Packed(Mapping[Any, Any]):
         return Packed(self.layout, [buffer.clone() for buffer in self.buffers])
 
     def views(self) -> dict[Any, Any]:
-        """Return the dict with a view of each tensor, none of them a parameter. All are made in one call."""
+        """Return the dict with a view of each tensor, none of them a parameter. One call per buffer makes them all."""
         pieces = [
             iter(buffer.split(sizes)) for buffer, sizes in zip(self.buffers, self.layout.sizes, strict=True)
         ]

@@ -82,7 +82,8 @@ class Reach:
 def finite_rows(x: Tensor) -> Tensor | None:
     """Return which samples hold only finite values, or None if all do.
 
-    A sum is finite only if every value is, and takes one fast pass. It may overflow, so that a second look is needed.
+    A sum is finite only if every value is, and takes one fast pass. If it is not finite, each row is looked at, since
+    the sum may only have overflowed.
     """
     if math.isfinite(x.sum().item()):
         return None

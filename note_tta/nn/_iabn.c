@@ -35,10 +35,10 @@
 
 #define INTERFACE 3                  /* version of Request; native.py expects the same number */
 #define TILE 64                      /* channels that one task merges or chains together */
-#define STRIP 512                    /* maximum number of channels per task, in the rows layout */
-#define COLUMN 4                     /* vectors of channels whose values stay in registers, likewise */
-#define ROWS 16                      /* rows that are read for one column before the next, likewise */
-#define SEGMENT 128                  /* positions that are summed before a merge, likewise */
+#define STRIP 512                    /* rows layout: the maximum number of channels per task */
+#define COLUMN 4                     /* rows layout: vectors of channels whose values stay in registers */
+#define ROWS 16                      /* rows layout: rows that are read for one column before the next */
+#define SEGMENT 128                  /* rows layout: positions that are summed before a merge */
 #define NEAR_CACHE 1024              /* elements that are swept twice in a row: few enough for the sweeps to overlap */
 #define READ_AHEAD 1024              /* how many elements ahead of reading a sweep prefetches */
 #define WRITE_AHEAD 512              /* the same for writing; both only in the rows layout */
@@ -59,10 +59,10 @@ typedef struct {
     int32_t rows, training, correction, threads, apart, type; /* type: an index of Variant.of */
 } Request;
 
-/* How instances are normalised that are so near to the layer that IABN corrects nothing. */
+/* For instances so near to the layer that IABN corrects nothing: what is near, and how they are normalised. */
 typedef struct {
     float *mean, *var;               /* [C]: copies of the layer's statistics */
-    float *limit, *far;              /* [C]: how far an instance's mean and variance may be from them */
+    float *mean_limit, *var_limit;   /* [C]: how far an instance's mean and variance may be from them */
     float *scale, *bias;             /* [C]: how an instance within these limits is normalised */
 } Within;
 

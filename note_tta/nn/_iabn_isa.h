@@ -52,7 +52,7 @@ INLINE int NAME(any)(bits mask) {
 }
 #define any NAME(any)
 
-/* A mask of the first `count` lanes; of all, if there are fewer. */
+/* A mask of the first `count` lanes, or of all W if `count` is larger. */
 INLINE bits NAME(first_lanes)(int64_t count) {
     bits lane;
     for (uint32_t i = 0; i < W; i++) lane[i] = i;
@@ -204,8 +204,8 @@ FN void NAME(fill_within)(const Job *job) {
         float var = job->ask.var[c], room = var + eps;
         to->mean[c] = job->ask.mean[c];
         to->var[c] = var;
-        to->limit[c] = reach * sqrtf(room);
-        to->far[c] = room * spread;
+        to->mean_limit[c] = reach * sqrtf(room);
+        to->var_limit[c] = room * spread;
         to->scale[c] = 1.0f / sqrtf((var < 0.0f ? 0.0f : var) + eps);
         to->bias[c] = 0.0f;
     }
@@ -214,7 +214,7 @@ FN void NAME(fill_within)(const Job *job) {
     if (job->ask.bias)
         for (int64_t c = 0; c < channels; c++) to->bias[c] = job->ask.bias[c];
     for (int64_t c = channels; c < channels + W; c++)
-        to->mean[c] = to->var[c] = to->limit[c] = to->far[c] = to->scale[c] = to->bias[c] = 0.0f;
+        to->mean[c] = to->var[c] = to->mean_limit[c] = to->var_limit[c] = to->scale[c] = to->bias[c] = 0.0f;
 }
 
 INLINE vec NAME(size_of)(vec v) { return (vec)((bits)v & 0x7fffffff); }
@@ -233,8 +233,8 @@ INLINE void NAME(normaliser)(const Job *job, int64_t b, int64_t c0, int n, const
         int64_t at = c0 + j;
         vec layer_mean = load(within->mean + at), apart = load(mean + j) - layer_mean;
         vec wider = load(m2 + j) * inverse - load(within->var + at);
-        bits inside = (bits)(NAME(size_of)(apart) <= load(within->limit + at)) &
-                      (bits)(NAME(size_of)(wider) <= load(within->far + at)); /* NaN is not inside */
+        bits inside = (bits)(NAME(size_of)(apart) <= load(within->mean_limit + at)) &
+                      (bits)(NAME(size_of)(wider) <= load(within->var_limit + at)); /* NaN is not inside */
         if (any(~inside & first_lanes(n - j))) {
             corrected(job, b, at, (int)smaller(W, n - j), mean + j, rest + j, m2 + j, centre + j, scale + j, bias + j);
         } else {

@@ -133,6 +133,29 @@ def test_the_prediction_returned_is_the_one_stored():
     assert method.memory.labels() == logits.argmax(1).tolist()
 
 
+class KeepsItsAnswer(nn.Module):
+    """A network that writes every answer into the same tensor, as a CUDA graph does."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.answer = network("iabn"), None
+
+    def forward(self, x):
+        logits = self.inner(x)
+        if self.answer is None or torch.is_grad_enabled():
+            self.answer = logits
+            return logits
+        return self.answer.copy_(logits)
+
+
+def test_an_answer_stays_when_the_model_uses_its_tensor_again():
+    method = make("note", model=KeepsItsAnswer())
+    first = method(images(1, seed=1))
+    kept = first.clone()
+    method(images(1, seed=2))
+    assert torch.equal(first, kept)
+
+
 def test_entropy_averaged_over_classes_is_a_weight_decay_times_the_classes(monkeypatch):
     summed, _ = fed([256], count=256, lr=1e-2, weight_decay=0.05 * 4)
     monkeypatch.setattr(note, "entropy", lambda logits: entropy(logits) / 4)
