@@ -31,6 +31,7 @@ def parts(repeats: int, samples: int) -> dict[str, Callable[[], Iterator[Figure]
         "resnet20": partial(_against_source, "resnet20", samples, (3.6, 2.2)),
         "layouts": partial(_channels_last, samples),
         "single": partial(_latency, repeats),
+        "prepacked": partial(_prepacked, repeats),
         "memories": partial(_memories, repeats),
         "wrapping": partial(_wrapping, repeats),
     }
@@ -129,15 +130,40 @@ def _latency(repeats: int) -> Iterator[Figure]:
     note, source = tta.NOTE(iabn, interval=1_000_000), tta.Source(bn)  # no update falls in
     calls = {"source": lambda: source(x), "note": lambda: note(x), "folded": lambda: folded(x)}
     calls["compiled"] = lambda: compiled(x)
-    with torch.no_grad():
-        seconds = take_turns(calls, 4 * repeats)
-    detail: dict[str, object] = {name: round(1e3 * quartiles(s)[1], 3) for name, s in seconds.items()}
+    seconds, detail = _one_by_one(calls, repeats)
     name = "NOTE's single-sample latency between updates ÷"
     yield ratio_figure(f"{name} Source's", [ratios(seconds["note"], seconds["source"])], 1.15, detail=detail)
     yield ratio_figure(f"{name} a folded model's", [ratios(seconds["note"], seconds["folded"])], 1.12)
     yield ratio_figure(
         f"{name} a folded and compiled model's", [ratios(seconds["note"], seconds["compiled"])], None
     )
+
+
+def _prepacked(repeats: int) -> Iterator[Figure]:
+    """The same with prepacked convolutions, which the caller chooses, also in the folded model."""
+    bn, iabn = _models()
+    x = torch.rand(1, 3, 32, 32)
+    folded = fuse(bn.eval())
+    packed = tta.prepack_convolutions(copy.deepcopy(folded))
+    note = tta.NOTE(tta.prepack_convolutions(iabn), interval=1_000_000)
+    source = tta.Source(bn)
+    calls = {"source": lambda: source(x), "note": lambda: note(x), "folded": lambda: folded(x)}
+    calls["packed"] = lambda: packed(x)
+    seconds, detail = _one_by_one(calls, repeats)
+    name = "NOTE's single-sample latency on a prepacked model ÷"
+    rounds = {other: [ratios(seconds["note"], seconds[other])] for other in ("source", "folded", "packed")}
+    yield ratio_figure(f"{name} Source's on a plain one", rounds["source"], None, detail=detail)
+    yield ratio_figure(f"{name} a folded model's", rounds["folded"], None)
+    yield ratio_figure(f"{name} a folded and prepacked model's", rounds["packed"], None)
+
+
+def _one_by_one(
+    calls: dict[str, Callable[[], object]], repeats: int
+) -> tuple[dict[str, list[float]], dict[str, object]]:
+    """Seconds of calls on single samples, and their medians in milliseconds."""
+    with torch.no_grad():
+        seconds = take_turns(calls, 4 * repeats)
+    return seconds, {name: round(1e3 * quartiles(s)[1], 3) for name, s in seconds.items()}
 
 
 def _memories(repeats: int) -> Iterator[Figure]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .memory import *  # noqa: F403
     from .methods import *  # noqa: F403
     from .nn.iabn import *  # noqa: F403
+    from .nn.prepacked import *  # noqa: F403
     from .recommended import *  # noqa: F403
     from .watch import *  # noqa: F403
 

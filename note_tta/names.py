@@ -53,6 +53,7 @@ HOMES = {
     "recommended": ("adapt",),
     "memory": ("CSTU", "FIFO", "HUS", "Memory", "PBRS", "Reservoir"),
     "nn.iabn": ("IABN1d", "IABN2d", "IABN3d", "convert_bn", "convert_iabn"),
+    "nn.prepacked": ("prepack_convolutions",),
     "nn.unmix": ("UnMixTNS2d", "convert_unmix_tns"),
     "methods": ("METHODS", "Method"),
     "evaluation": ("Result", "evaluate"),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from ..nn import IABN1d, IABN2d, IABN3d, kernels
+from ..nn import IABN1d, IABN2d, IABN3d, PrepackedConv2d, kernels
 from ..nn.iabn import PLAIN_FORWARDS
 from ..nn.unmix import UnMixTNS2d
 
@@ -173,7 +173,8 @@ def describe_layers(model: nn.Module, tensors: Iterable[str]) -> dict[str, str]:
 
 def _kind(module: nn.Module) -> str:
     settings = [f"{key}={getattr(module, key):g}" for key in ("alpha", "correction") if hasattr(module, key)]
-    return type(module).__name__ + (f"({', '.join(settings)})" if settings else "")
+    name = "Conv2d" if isinstance(module, PrepackedConv2d) else type(module).__name__
+    return name + (f"({', '.join(settings)})" if settings else "")
 
 
 def _named(model: nn.Module, layers: Mapping[str, nn.Module], kind: str) -> dict[str, Tensor]:

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..nn import PrepackedConv2d
 from .norm import norm_layers
 
 SAMPLES = 16
 """Samples per piece. With fewer, pieces are shorter and updates slower: each piece reads all weights of its layer."""
-CUT = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+CUT = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, PrepackedConv2d)
 """The layers that are cut: these very classes, since a subclass may do anything else."""
 
 

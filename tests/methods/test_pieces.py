@@ -53,8 +53,9 @@ def test_the_result_is_that_of_whole_layers(kind, layout):
         torch.testing.assert_close(cut[name], tensor, atol=1e-6, rtol=1e-5)
 
 
-def test_no_piece_of_a_delayed_update_has_more_samples(seen):
-    method = make("note", interval=COUNT, memory=tta.PBRS(COUNT), delay=1)
+@pytest.mark.parametrize("convert", [tta.convert_iabn, tta.prepack_convolutions])
+def test_no_piece_of_a_delayed_update_has_more_samples(seen, convert):
+    method = make("note", model=convert(network("iabn")), interval=COUNT, memory=tta.PBRS(COUNT), delay=1)
     seen.clear()
     learned(method, images(COUNT))
     assert max(seen) <= SAMPLES and any(size > 1 for size in seen)
