@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import io
 import json
 import math
 import warnings
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from .files import write_atomically
 from .methods import Method
 from .models import AUTHORS_INPUT, Normalize, architecture, build_model, iabn_settings
-from .safe_load import load_plain
+from .safe_load import load_plain, save_plain
 
 _CARD = "note_tta_card"
 _ARCHITECTURE = {"name", "num_classes", "norm", "width", "in_channels", "mean", "std"}
@@ -205,9 +204,7 @@ def save_state(path: str | Path, method: Method) -> None:
     for left_by_a_kill in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         if "." not in left_by_a_kill.name.removeprefix(f".{path.name}.").removesuffix(".part"):
             left_by_a_kill.unlink(missing_ok=True)  # others are of files whose names begin like this one's
-    buffer = io.BytesIO()
-    torch.save(method.state_dict(), buffer)
-    write_atomically(path, buffer.getvalue())
+    save_plain(path, method.state_dict())
 
 
 def load_state(path: str | Path, method: Method) -> None:

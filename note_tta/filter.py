@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from textwrap import indent
 from typing import Any
 
 import numpy as np
@@ -243,5 +244,4 @@ class TemporalFilter(Wrapper):
         return (copy.deepcopy(self.runs) if self.paused else self.runs)(logits)
 
     def __repr__(self) -> str:
-        inside = "\n".join(f"  {line}" for line in repr(self.method).splitlines())
-        return f"{type(self).__name__}: {self.runs!r}\n{inside}"
+        return f"{type(self).__name__}: {self.runs!r}\n{indent(repr(self.method), '  ')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from textwrap import indent
 from typing import Any
 
 from torch import Tensor, nn
@@ -48,7 +49,7 @@ class Adapted(Wrapper):
 
     def __init__(self, method: Method, chosen: tuple[str, ...] = ()) -> None:
         super().__init__(method)
-        self.batch_free = method.batch_free
+        self.batch_free = method.batch_free  # type: ignore[misc]
         self._chosen = chosen
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -61,8 +62,8 @@ class Adapted(Wrapper):
         return logits
 
     def __repr__(self) -> str:
-        inside = (f"  {line}" for line in repr(self.method).splitlines())
-        return "\n".join(["adapt chose", *(f"  - {line}" for line in self._chosen), *inside])
+        lines = ["adapt chose", *(f"  - {line}" for line in self._chosen), indent(repr(self.method), "  ")]
+        return "\n".join(lines)
 
 
 def adapt(

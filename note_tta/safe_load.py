@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import pickletools
 import zipfile
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+
+from .files import write_atomically
 
 _TUPLES = {"EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
 _PUTS, _GETS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}, {"GET", "BINGET", "LONG_BINGET"}
@@ -37,6 +40,13 @@ def load_plain(path: Path, map_location: torch.device | str = "cpu") -> Any:
             for _ in range(_OLD_PICKLES):
                 check_tuples(file)
     return torch.load(path, map_location=map_location, weights_only=True)
+
+
+def save_plain(path: Path, content: Any) -> None:
+    """Write tensors and plain values so that after a kill the file is either the old one or the new one."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    write_atomically(path, buffer.getvalue())
 
 
 def check_tuples(pickled: bytes | IO[bytes]) -> None:

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,16 @@ def test_every_public_name_resolves(name):
 def test_the_table_of_names_is_complete():
     assert set(note_tta.__all__) == {*names.homes(), *names.MODULES, "__version__"} == set(dir(note_tta))
     assert {kind.__name__ for kind in note_tta.METHODS.values()} <= set(note_tta.__all__)
+
+
+def test_type_checkers_find_each_name_where_it_is():
+    """A new method without such a line works all the same: to type checkers it is `Any`."""
+    imported = re.findall(r"^    from \.(\S*) import (\w+) as \2$", Path(note_tta.__file__).read_text(), re.M)
+    at_home = {(home, name) for name, home in names.homes().items()} | {("", name) for name in names.MODULES}
+    assert set(imported) <= at_home
+    assert {name for _, name in at_home - set(imported)} <= {
+        kind.__name__ for kind in note_tta.METHODS.values()
+    }
 
 
 def test_evaluate_stays_the_function_whatever_is_imported_first():

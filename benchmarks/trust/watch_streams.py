@@ -190,7 +190,7 @@ def crafted_samples() -> Tensor:
     """The crafted samples."""
     method = tta.NOTE(source_model("iabn"))
     model = method.backbone.build(method.backbone.clone_source())
-    layers = batch_norms(model)
+    layers, statistics = batch_norms(model), dict(model.named_buffers())
     x, _ = pool("test", source=True)
     with torch.no_grad():
         answers = model(x).argmax(1)
@@ -205,10 +205,10 @@ def crafted_samples() -> Tensor:
             logits, inputs = _run(model, own)
             keep = (1 - method.momentum) ** AHEAD
             moved = {}
-            for name, layer in layers.items():
-                mean, var = inputs[name].mean((0, 2, 3)), inputs[name].var((0, 2, 3))
-                moved[f"{name}.running_mean"] = keep * layer.running_mean + (1 - keep) * mean
-                moved[f"{name}.running_var"] = keep * layer.running_var + (1 - keep) * var
+            for layer in layers:
+                mean, var = inputs[layer].mean((0, 2, 3)), inputs[layer].var((0, 2, 3))
+                for name, batch in ((f"{layer}.running_mean", mean), (f"{layer}.running_var", var)):
+                    moved[name] = keep * statistics[name] + (1 - keep) * batch
             spoiled = functional_call(model, moved, x[probe])
             loss = F.cross_entropy(logits, classes) - F.cross_entropy(spoiled, answers[probe])
             optimizer.zero_grad()

@@ -10,7 +10,10 @@ import typer
 
 Results = Annotated[Path, typer.Option(help="Folder of results.")]
 Models = Annotated[Path | None, typer.Option(help="Folder of source models; by default <data root>/models.")]
-DataRoot = Annotated[Path | None, typer.Option(help="Folder of the datasets.")]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the data; by default $NOTE_TTA_DATA, else the user's cache folder."),
+]
 DataOption = Annotated[
     list[str] | None,
     typer.Option(

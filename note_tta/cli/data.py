@@ -8,22 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from ..progress import progress_bars
+from ._options import DataRoot
 
 app = typer.Typer(help="List, download, regenerate, check and preview datasets.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset's name; see `note-tta data list`.")]
-Root = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-root", help="Folder of the data; by default $NOTE_TTA_DATA, else the user's cache folder."
-    ),
-]
 
 
 @app.command("list")
 def list_datasets() -> None:
     """List every dataset: its targets, its download and whether it can be regenerated."""
-    from note_tta.data import DATASETS
+    from ..data import DATASETS
 
     for record in DATASETS.values():
         sizes = " + ".join(archive.size for archive in record.archives) or "nothing"
@@ -34,9 +29,9 @@ def list_datasets() -> None:
 
 
 @app.command()
-def status(data_root: Root = None) -> None:
+def status(data_root: DataRoot = None) -> None:
     """Show which datasets are in the data root."""
-    from note_tta.data import DATASETS, resolve_root
+    from ..data import DATASETS, resolve_root
 
     root = resolve_root(data_root)
     typer.echo(f"data root: {root}")
@@ -48,15 +43,15 @@ def status(data_root: Root = None) -> None:
 @app.command()
 def download(
     dataset: Name,
-    data_root: Root = None,
+    data_root: DataRoot = None,
     keep: Annotated[bool, typer.Option(help="Keep the archives after unpacking.")] = False,
 ) -> None:
     """Download the published archives over HTTPS, check and unpack them; a stopped download continues.
 
     Example: note-tta data download hapt
     """
-    from note_tta.data import find_dataset, resolve_root
-    from note_tta.data.download import download as fetch
+    from ..data import find_dataset, resolve_root
+    from ..data.download import download as fetch
 
     if note := find_dataset(dataset).note:
         typer.echo(f"note: {note}")
@@ -69,7 +64,7 @@ def download(
 @app.command()
 def prepare(
     dataset: Name,
-    data_root: Root = None,
+    data_root: DataRoot = None,
     severity: Annotated[
         list[int] | None, typer.Option(help="Only this severity; may be given several times.")
     ] = None,
@@ -87,8 +82,8 @@ def prepare(
 
     Example: note-tta data prepare cifar10 --severity 5
     """
-    from note_tta.data import resolve_root
-    from note_tta.data.prepare import prepare as make
+    from ..data import resolve_root
+    from ..data.prepare import prepare as make
 
     parts: dict[str, Any] = {"corruptions": corruption or None, "severities": severity or None}
     with progress_bars() as progress:
@@ -98,9 +93,9 @@ def prepare(
 
 
 @app.command()
-def verify(dataset: Name, data_root: Root = None) -> None:
+def verify(dataset: Name, data_root: DataRoot = None) -> None:
     """Check counts, shapes and checksums; exit code 1 if something is missing or wrong."""
-    from note_tta.data import find_dataset, resolve_root
+    from ..data import find_dataset, resolve_root
 
     results = find_dataset(dataset).verify(resolve_root(data_root))
     for check in results:
@@ -113,7 +108,7 @@ def verify(dataset: Name, data_root: Root = None) -> None:
 @app.command()
 def preview(
     dataset: Name,
-    data_root: Root = None,
+    data_root: DataRoot = None,
     out: Annotated[
         Path | None, typer.Option(help="The picture to write: .png, .svg or .pdf; by default DATASET.png.")
     ] = None,
@@ -126,8 +121,8 @@ def preview(
 
     Example: note-tta data preview digits --stream dirichlet --out stream.svg
     """
-    from note_tta.data import resolve_root
-    from note_tta.data.preview import preview as draw
+    from ..data import resolve_root
+    from ..data.preview import preview as draw
 
     target = out or Path(f"{dataset}.png")
     typer.echo(draw(dataset, resolve_root(data_root), target, severity=severity, stream=stream))

@@ -88,17 +88,12 @@ def serve(
 
 def _own_model(name: str, weights: Path | None) -> nn.Module:
     """The user's network with its weights; its BatchNorm layers become IABN, which NOTE needs."""
-    from torch import nn
-
     from ..checkpoint import load_weights
+    from ..models import iabn_settings
     from ..models.user_model import make_model
-    from ..nn.iabn import IABN1d, IABN2d, IABN3d, convert_iabn
+    from ..nn import convert_iabn
 
     network = make_model(name)
     if weights is not None:
         load_weights(network, weights)
-    batch_norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    kinds = [type(m) for m in network.modules() if isinstance(m, batch_norms)]
-    if kinds and not any(issubclass(kind, IABN1d | IABN2d | IABN3d) for kind in kinds):
-        network = convert_iabn(network)
-    return network
+    return network if iabn_settings(network) else convert_iabn(network)

@@ -81,7 +81,7 @@ def tracking_frames(base: Path, sequence: int | None = None) -> list[Frame]:
     for file in files:
         by_frame: dict[int, list[tuple[int, Box]]] = {}
         for line, words in _lines(file):
-            if not words[0].isdigit():
+            if not words[0].isdecimal():
                 raise BadData(file, f"the first field must be a frame number, found {words[0]!r}", line=line)
             by_frame.setdefault(int(words[0]), []).append(_parse(file, line, words, 2))
         pictures = folder / "image_02" / file.stem

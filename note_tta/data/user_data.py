@@ -57,7 +57,7 @@ def _dataset(
 def _recorded_at(file: Path, recorded: str) -> tuple[Any, ...]:
     """The sort key of an image: the time of its file, then its name with numbers compared as numbers."""
     words = re.findall(r"[0-9]+|[^0-9]+", file.name)
-    parts = tuple((not word.isdigit(), int(word) if word.isdigit() else word) for word in words)
+    parts = tuple((not word.isdecimal(), int(word) if word.isdecimal() else word) for word in words)
     return (file.stat().st_mtime_ns, *parts) if recorded == "time" else parts
 
 

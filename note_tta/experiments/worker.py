@@ -107,7 +107,7 @@ class Worker:
             self._last_run = run
             result |= _summary(run)
             if stream.order in PROTOCOLS:
-                errors = order.errors(run.outcome.predictions != run.outcome.labels).T.tolist()
+                errors = order.errors(run.outcome.wrong).T.tolist()
                 result["visits"] = {
                     name: [round(error, 4) for error in row if error == error]  # without NaN
                     for name, row in zip(order.names, errors, strict=True)
@@ -213,7 +213,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "seconds": round(outcome.seconds, 3),
         "samples_per_second": round(outcome.samples_per_second, 1),
         "latency_ms": {str(q): round(value, 3) for q, value in outcome.latency_ms.items()},
-        "wrong": count_wrong(outcome.predictions != outcome.labels),
+        "wrong": count_wrong(outcome.wrong),
         "per_class_error": [_short(by_class.get(k)) for k in range(max(by_class, default=-1) + 1)],
         "predictions_sha256": hashlib.sha256(predictions).hexdigest()[:16],
         "counters": run.counters,

@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..methods.backbone import Backbone
 from ..methods.draft import copy_all
-from ..methods.norm import batch_norms, norm_layers
+from ..methods.norm import norm_layers
 from ..methods.packed import Packed, Place
 from ..methods.reach import Reach
 from ..nn import kernels
@@ -35,7 +35,7 @@ class Together:
         self.module = _uncompiled(backbone.build(backbone.clone_source()))
         self._rows: dict[str, Tensor] = {}
         source = getattr(backbone.module, "_orig_mod", backbone.module)
-        self._reach = Reach(self.module, source) if batch_norms(source) else None
+        self._reach = Reach(self.module, source)
         names = {id(t): name for name, t in backbone.source.items() if t.is_floating_point()}
         alone = dict(_uncompiled(backbone.build(backbone.clone_source())).named_modules())
         for path, layer in norm_layers(source).items():
@@ -54,8 +54,6 @@ class Together:
         limit = reach[0] if len(set(reach)) == 1 else x.new_tensor(reach, dtype=torch.float64)[:, None]
         self._rows = gather(tensors)
         try:
-            if self._reach is None:
-                return self._predict(x), torch.ones(len(x), dtype=torch.bool, device=x.device)
             return self._reach.look(self._predict, x, limit)
         finally:
             self._rows = {}
@@ -107,7 +105,7 @@ class InTurn:
         self.backbone = backbone
         self._tensors = backbone.clone_source()
         self.module = backbone.build(self._tensors)
-        self._reach = Reach(self.module, backbone.module) if batch_norms(self.module) else None
+        self._reach = Reach(self.module, backbone.module)
 
     def look(self, x: Tensor, tensors: Sequence[Packed], reach: Sequence[float]) -> tuple[Tensor, Tensor]:
         """Return the logits, and for each sample whether it is near enough to learn from; see `Together.look`."""
@@ -116,8 +114,6 @@ class InTurn:
 
     def _look(self, x: Tensor, tensors: Packed, reach: float) -> tuple[Tensor, Tensor]:
         copy_all(self._tensors, tensors)
-        if self._reach is None:
-            return self._predict(x), torch.ones(len(x), dtype=torch.bool, device=x.device)
         return self._reach.look(self._predict, x, reach)
 
     def _predict(self, x: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class SharedWorkshop(Workshop):
         """Start an update; one that takes effect later is computed in the thread."""
         draft = self._draft_for(method)
         work = partial(self._work, job, draft)
-        if countdown == 0 or method.executor is None:
+        if countdown == 0:
             return Pending(work, countdown, None)
         last = self._began.get(method)
         since = (self.rows, 0) if last is None else (last, method.interval)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from .backbone import Backbone, Output
 from .method import Method
-from .norm import nothing, running_statistics, use_batch_statistics
+from .norm import running_statistics, use_batch_statistics
 
 
 class BNStats(Method):
@@ -23,7 +23,7 @@ class BNStats(Method):
     keeps = "nothing"
 
     def __init__(self, model: nn.Module | Backbone, *, output: Output = None) -> None:
-        super().__init__(model, nothing, output=output)
+        super().__init__(model, output=output)
         running_statistics(self.backbone.module)
 
     def answering_module(self) -> nn.Module:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXECUTORS = {"thread": (give_way, compute_alone), "threads": (give_way,)}
 """The ways to compute a delayed update beside the calls, with what its thread does first."""
 PATIENCE = 1.25
-"""How many times its share of the work that is left a call waits for at most."""
+"""A call waits at most this many times as long as its share of the remaining work takes."""
 PAUSE = 0.2
 """How long an update waits for a next call after an answer, in multiples of the time that the answer took."""
 LONGEST = 1.0
@@ -64,7 +64,7 @@ class Gate:
             self.changed.notify_all()
 
     def pass_through(self, wanted: Callable[[], bool]) -> None:
-        """Wait until calls leave time for an update, or until it is wanted since a call waits for it."""
+        """Wait until calls leave time for an update, or until a call waits for this update."""
         with self.changed:
             while not wanted() and (closed := self._closed_until - time.perf_counter()) > 0:
                 self.changed.wait(closed)
@@ -203,6 +203,44 @@ class Pending:
         with self._gate.changed:
             self.done = True
             self._gate.changed.notify_all()
+
+
+class Schedule:
+    """Where a stream stands between two updates: the samples since the last one, and the update that is pending."""
+
+    def __init__(self) -> None:
+        self.progress = 0
+        self.pending: Pending | None = None
+
+    def clear(self) -> None:
+        """Begin a new interval, with nothing pending."""
+        self.progress, self.pending = 0, None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The progress, and the result of the pending update, which is waited for."""
+        if self.pending is None:
+            return {"progress": self.progress, "pending": None}
+        value, _ = self.pending.result()
+        plain = None if value is None else {"tensors": value.tensors, "moments": value.moments}
+        return {
+            "progress": self.progress,
+            "pending": {"countdown": self.pending.countdown, "value": plain},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state."""
+        pending = state["pending"]
+        self.progress = state["progress"]
+        self.pending = None
+        if pending is not None:
+            value = None if pending["value"] is None else Value(**pending["value"])
+            self.pending = Pending.of(value, pending["countdown"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.load_state_dict(state)
 
 
 def run_prepared(executor: str, work: Callable[[], None]) -> None:

@@ -63,7 +63,8 @@ class ETA(BatchMethod):
         """Take one step on the reliable samples that are not redundant."""
         limit = self.margin * math.log(logits.shape[1])
         entropy = entropies(logits)
-        p, average = widened(logits.detach()).softmax(dim=1), self.learned_from.value
+        p = widened(logits.detach()).softmax(dim=1)
+        average = self.learned_from.like(p)
         keep = entropy.detach() < limit
         if average is not None:
             keep &= F.cosine_similarity(average[None], p).abs() < self.redundancy

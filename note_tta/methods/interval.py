@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,51 +13,15 @@ from torch.optim import Optimizer
 
 from ..memory import Memory
 from .backbone import Backbone, Output, Tensors
-from .delay import EXECUTORS, Pending, Workshop
+from .delay import EXECUTORS, Pending, Schedule, Workshop
 from .draft import Descent, Draft, Value, copy_all
 from .method import Method
-from .norm import batch_norms
 from .objectives import entropies
 from .reach import Reach, finite_rows
 from .settings import check_count
 
-
-class Schedule:
-    """Where a stream stands between two updates: the samples since the last one, and the update that is pending."""
-
-    def __init__(self) -> None:
-        self.progress = 0
-        self.pending: Pending | None = None
-
-    def clear(self) -> None:
-        """Begin a new interval, with nothing pending."""
-        self.progress, self.pending = 0, None
-
-    def state_dict(self) -> dict[str, Any]:
-        """The progress, and the result of the pending update, which is waited for."""
-        if self.pending is None:
-            return {"progress": self.progress, "pending": None}
-        value, _ = self.pending.result()
-        plain = None if value is None else {"tensors": value.tensors, "moments": value.moments}
-        return {
-            "progress": self.progress,
-            "pending": {"countdown": self.pending.countdown, "value": plain},
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state."""
-        pending = state["pending"]
-        self.progress = state["progress"]
-        self.pending = None
-        if pending is not None:
-            value = None if pending["value"] is None else Value(**pending["value"])
-            self.pending = Pending.of(value, pending["countdown"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.state_dict()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.load_state_dict(state)
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class IntervalMethod(Method):
@@ -121,7 +84,7 @@ class IntervalMethod(Method):
             draft: What `make_draft` made, with the value that the update starts from.
             x: The samples that `batch` chose.
             *args: What `context` returned.
-            **kwargs: Nothing.
+            **kwargs: Unused; a subclass may name its own parameters.
         """
 
     def make_optimizer(self, learned: list[Tensor]) -> Optimizer:
@@ -179,10 +142,9 @@ class IntervalMethod(Method):
 
     def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The logits of samples, and whether each is near enough to the source to be learned from."""
-        reach: Reach | None = self.made("reach", self._make_reach)
+        module = self.made("answering", self.answering_module)
+        reach: Reach = self.made("reach", lambda: Reach(module, self.backbone.module))
         with self.workshop.gate:
-            if reach is None or math.isinf(self.reach):
-                return self.predict(x), torch.ones(len(x), dtype=torch.bool, device=x.device)
             return reach.look(self.predict, x, self.reach)
 
     def receive(self, x: Tensor, logits: Tensor, near: Tensor) -> Tensor:
@@ -288,9 +250,10 @@ class IntervalMethod(Method):
                 "`reach` times what the model was trained on. Are they scaled as in training?",
             )
 
-    def _make_reach(self) -> Reach | None:
-        module = self.made("answering", self.answering_module)
-        return Reach(module, self.backbone.module) if batch_norms(module) else None
+    def reset(self) -> None:
+        """Return to exactly the state at construction."""
+        super().reset()
+        self._unlearned_in_a_row = 0
 
     def _twin(self) -> Method:
         pending, self.schedule.pending = self.schedule.pending, None
@@ -313,7 +276,7 @@ class IntervalMethod(Method):
         super()._take_settings(settings)
         self.workshop.clear()
 
-    def to(self, device: torch.device | str) -> Method:
+    def to(self, device: torch.device | str) -> Self:
         """Move the method to a device; see `Method`."""
         super().to(device)
         self.workshop.clear()

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from .backbone import Backbone, Output
 from .features import Listener, find_classifier
 from .method import Method
-from .norm import nothing
 from .settings import check_count
 
 
@@ -47,7 +46,7 @@ class LAME(Method):
     ) -> None:
         check_count("neighbours", neighbours, 1)
         check_count("max_steps", max_steps, 1)
-        super().__init__(model, nothing, output=output)
+        super().__init__(model, output=output)
         self.neighbours, self.max_steps, self.symmetric = neighbours, max_steps, symmetric
         self.classifier = find_classifier(self.backbone.module, classifier)
 

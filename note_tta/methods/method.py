@@ -9,11 +9,12 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from ..callers import warn_caller
 from . import states
 from .backbone import Backbone, NonFiniteLogits, Output, Tensors, own_tensors, refuse_inference_mode
 from .draft import copy_all
@@ -21,6 +22,9 @@ from .norm import nothing
 from .packed import Packed, plain
 from .parts import AnyPart, Parts
 from .reach import finite_rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 COUNTERS = (
     "samples",
@@ -166,7 +170,7 @@ class Method(ABC):
             if self._settings_at_start is not None:
                 self._take_settings(self._settings_at_start)
             self.paused = False
-            self._rejected_in_a_row = 0
+            self._rejected_in_a_row = self._undone_in_a_row = 0
 
     def pause(self) -> None:
         """Stop learning: samples are still answered and counted, but not stored."""
@@ -176,14 +180,14 @@ class Method(ABC):
         """Learn again."""
         self.paused = False
 
-    def fork(self) -> Method:
+    def fork(self) -> Self:
         """Return a copy that continues independently from this state. Only the backbone is shared."""
         with self._lock, torch.inference_mode(False):
             self._finish()
             shared = (self.backbone, self._parts.at_start, self._settings_at_start)  # these never change
             return copy.deepcopy(self, {id(thing): thing for thing in shared})
 
-    def to(self, device: torch.device | str) -> Method:
+    def to(self, device: torch.device | str) -> Self:
         """Move the method to a device, with its own copy of the frozen tensors, and return it."""
         with self._lock, torch.no_grad():
             self._finish()
@@ -277,7 +281,7 @@ class Method(ABC):
         """Warn once per method and kind of problem."""
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(f"{self.label}: {message}" if self.label else message, RuntimeWarning, stacklevel=3)
+            warn_caller(f"{self.label}: {message}" if self.label else message)
 
     def checked(self, x: Tensor) -> Tensor:
         """Return `x` in the model's dtype; refuse anything that is not a batch of floating-point samples."""

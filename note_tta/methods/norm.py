@@ -5,7 +5,7 @@ Some functions change layers permanently. Methods call those only on their own m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import torch
@@ -41,7 +41,7 @@ def affine_parameters(model: nn.Module) -> dict[str, Tensor]:
     Raises:
         ValueError: The model has none. The message names methods that work without them.
     """
-    found = _named(model, norm_layers(model), "_parameters")
+    found = _named(norm_layers(model), "_parameters")
     if not found:
         raise ValueError(
             f"{type(model).__name__} has no norm layer with affine parameters to adapt: "
@@ -65,7 +65,7 @@ def running_statistics(model: nn.Module) -> dict[str, Tensor]:
     for name, layer in layers.items():
         if layer.running_mean is None:
             raise ValueError(f"layer {name!r} has no running statistics to adapt (track_running_stats=False)")
-    return _named(model, layers, "_buffers")
+    return _named(layers, "_buffers")
 
 
 def norm_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -74,14 +74,14 @@ def norm_tensors(model: nn.Module) -> dict[str, Tensor]:
     A model without BatchNorm has only affine parameters. A model without any norm layer is refused.
     """
     statistics = running_statistics(model) if batch_norms(model) else {}
-    affine = _named(model, norm_layers(model), "_parameters") if statistics else affine_parameters(model)
+    affine = _named(norm_layers(model), "_parameters") if statistics else affine_parameters(model)
     return affine | statistics
 
 
 def components(model: nn.Module) -> dict[str, Tensor]:
     """Return the components of UnMix-TNS layers by name."""
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, UnMixTNS2d)}
-    return {name: t for name, t in _named(model, layers, "_buffers").items() if ".component_" in f".{name}"}
+    return {name: t for name, t in _named(layers, "_buffers").items() if ".component_" in f".{name}"}
 
 
 def move_components(model: nn.Module) -> nn.Module:
@@ -177,7 +177,7 @@ def _kind(module: nn.Module) -> str:
     return name + (f"({', '.join(settings)})" if settings else "")
 
 
-def _named(model: nn.Module, layers: Mapping[str, nn.Module], kind: str) -> dict[str, Tensor]:
+def _named(layers: Mapping[str, nn.Module], kind: str) -> dict[str, Tensor]:
     named: dict[int, tuple[str, Tensor]] = {}
     for layer, module in layers.items():
         for key, tensor in getattr(module, kind).items():
@@ -196,7 +196,7 @@ def _need_gradient(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor
 def _normalize_by_batch(layer: _BatchNorm, x: Tensor) -> Tensor:
     layer._check_input_dim(x)
     if type(layer).forward not in PLAIN_FORWARDS:
-        return _own_forward_by_batch(layer, partial(type(layer).forward, layer), x)
+        return _own_forward_by_batch(layer, x)
     if x.numel() == x.shape[1] and layer.running_mean is not None:
         return F.batch_norm(x, layer.running_mean, layer.running_var, layer.weight, layer.bias, eps=layer.eps)
     if isinstance(layer, IABN):
@@ -214,13 +214,13 @@ def _normalize_by_batch(layer: _BatchNorm, x: Tensor) -> Tensor:
     return F.batch_norm(x, None, None, layer.weight, layer.bias, training=True, eps=layer.eps)
 
 
-def _own_forward_by_batch(layer: _BatchNorm, own: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def _own_forward_by_batch(layer: _BatchNorm, x: Tensor) -> Tensor:
     """Run a subclass with its own forward (say, with an activation) without its running statistics."""
     if x.numel() == x.shape[1]:
-        return own(x)
+        return type(layer).forward(layer, x)
     kept = {key: layer._buffers[key] for key in ("running_mean", "running_var")}
     layer._buffers.update(dict.fromkeys(kept))
     try:
-        return own(x)
+        return type(layer).forward(layer, x)
     finally:
         layer._buffers.update(kept)

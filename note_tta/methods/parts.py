@@ -75,7 +75,7 @@ class Parts(dict[str, Part]):
 
 
 class Randomness:
-    """A `torch.Generator` as a part. It is pickled as bytes.
+    """A `torch.Generator` as a part. It is pickled as bytes, so that a method can be an argument of a spawned process.
 
     Args:
         generator: The generator; None means a new one with torch's default seed.
@@ -133,6 +133,7 @@ class Average:
 
     Args:
         keep: How much of the average is kept per new value.
+        ndim: The number of dimensions of a value: 1 for one number per class, 0 for one number.
 
     Example:
         >>> average = Average(keep=0.9)
@@ -140,15 +141,19 @@ class Average:
         (tensor([1.]), tensor([1.1000]))
     """
 
-    def __init__(self, keep: float = 0.9) -> None:
-        self.keep = keep
+    def __init__(self, keep: float = 0.9, ndim: int = 1) -> None:
+        self.keep, self.ndim = keep, ndim
         self.value: Tensor | None = None
 
     def take(self, new: Tensor, begin: Tensor | None = None) -> Tensor:
         """Move towards a value and return the average. The first time, it starts at `begin` or else at the value."""
-        old = begin if self.value is None else self.value
+        old = begin if self.value is None else self.like(new)
         self.value = new if old is None else self.keep * old + (1 - self.keep) * new
         return self.value
+
+    def like(self, values: Tensor) -> Tensor | None:
+        """Return the average on the device of these values, or None before the first value."""
+        return None if self.value is None else self.value.to(values.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the average, or None before the first value."""
@@ -157,8 +162,13 @@ class Average:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a state."""
         value = state["value"]
-        if value is not None and not (isinstance(value, Tensor) and value.is_floating_point()):
-            raise ValueError(f"its moving average must be a tensor, got {value!r:.40}")
+        if value is not None:
+            if not (isinstance(value, Tensor) and value.is_floating_point() and value.ndim == self.ndim):
+                raise ValueError(
+                    f"its moving average must be a tensor of {self.ndim} dimensions, got {value!r:.40}"
+                )
+            if self.value is not None and value.shape != self.value.shape:
+                raise ValueError(f"its moving average has {len(value)} values instead of {len(self.value)}")
         self.value = value
 
 

@@ -91,7 +91,9 @@ class ROID(BatchMethod):
     def learn(self, draft: Draft, x: Tensor, logits: Tensor) -> bool:
         """Take one step on the weighted losses, and a small step back to the source."""
         p = widened(logits.detach()).softmax(dim=1)
-        prior = self.prior.value if self.prior.value is not None else torch.full_like(p[0], 1 / p.shape[1])
+        prior = self.prior.like(p)
+        if prior is None:
+            prior = torch.full_like(p[0], 1 / p.shape[1])
         weights = self._weights(logits.detach(), p, prior)
         if weights is None:
             self.prior.take(p.mean(dim=0), begin=prior)

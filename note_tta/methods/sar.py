@@ -69,7 +69,7 @@ class SAR(BatchMethod):
         super().__init__(model, lr=lr, optimizer=optimizer, adapts=AffineOutside(skip), output=output)
         self.margin, self.rho, self.reset_below = margin, rho, reset_below
         self.skip, self.skipped = skip, skipped(self.backbone, skip)
-        self.average = self.part("average", Average(keep=0.9))
+        self.average = self.part("average", Average(keep=0.9, ndim=0))
         self.resets = self.part("resets", Count())
 
     def learn(self, draft: Draft, x: Tensor, logits: Tensor) -> bool:

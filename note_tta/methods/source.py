@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from .backbone import Backbone, Output
 from .method import Method
-from .norm import nothing
 
 
 class Source(Method):
@@ -26,7 +25,7 @@ class Source(Method):
     keeps = "nothing"
 
     def __init__(self, model: nn.Module | Backbone, *, output: Output = None) -> None:
-        super().__init__(model, nothing, output=output)
+        super().__init__(model, output=output)
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer a batch."""

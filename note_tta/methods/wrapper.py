@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import Any, ClassVar
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,8 +17,19 @@ from .packed import plain
 from .parts import AnyPart, Parts
 from .reach import finite_rows
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class Wrapper:
+    # At run time, `Method.register` makes a wrapper a method. Type checkers do not know it.
+    class _Registered(Method):
+        def forward(self, x: Tensor) -> Tensor:
+            """A wrapper has no `forward`: its answers are the inner method's."""
+
+else:
+    _Registered = object
+
+
+class Wrapper(_Registered):
     """A method that wraps another one: it sees samples and answers, and may change the answers.
 
     A subclass calls `super().__init__` first, adds its parts with `part`, and writes `after`. The state, `reset` and
@@ -50,13 +62,7 @@ class Wrapper:
     def __call__(self, x: Tensor) -> Tensor:
         """Answer a batch, then learn from it; see `Method`."""
         with self._lock, torch.inference_mode(False):
-            if (
-                not isinstance(x, Tensor)
-                or x.ndim == 0
-                or x.shape[:1] == (1,)
-                or not self.batch_free
-                or len(x) <= self.room()
-            ):
+            if not isinstance(x, Tensor) or x.ndim == 0 or not self.batch_free or len(x) <= self.room():
                 return self.after(x, self.method(x))
             usable = finite_rows(self.inner.checked(x))
             seen = torch.arange(1, len(x) + 1) if usable is None else usable.cumsum(0).cpu()
@@ -74,14 +80,6 @@ class Wrapper:
         with torch.inference_mode(False):
             return self.after(x, self.method.receive(x, logits, near))  # type: ignore[attr-defined]
 
-    def pause(self) -> None:
-        """Stop learning: samples are still answered and counted, but not stored."""
-        self.method.pause()
-
-    def resume(self) -> None:
-        """Learn again."""
-        self.method.resume()
-
     def reset(self) -> None:
         """Return to exactly the state at construction."""
         with self._lock, torch.inference_mode(False):
@@ -90,14 +88,14 @@ class Wrapper:
             for name, value in (self._settings_at_start or {}).items():
                 setattr(self, name, value)
 
-    def fork(self) -> Wrapper:
+    def fork(self) -> Self:
         """Return a copy that continues independently from this state. Only the backbone is shared."""
         with self._lock, torch.inference_mode(False):
             at_start = self._parts.at_start
             memo: dict[int, Any] = {id(self.method): self.method.fork(), id(at_start): at_start}
             return copy.deepcopy(self, memo)
 
-    def to(self, device: torch.device | str) -> Wrapper:
+    def to(self, device: torch.device | str) -> Self:
         """Move the inner method to a device and return the wrapper."""
         self.method.to(device)
         return self
@@ -153,8 +151,7 @@ class Wrapper:
         return states.plain_settings(self)
 
     def __repr__(self) -> str:
-        inside = "\n".join(f"  {line}" for line in repr(self.method).splitlines())
-        return f"{type(self).__name__} around\n{inside}"
+        return f"{type(self).__name__} around\n{indent(repr(self.method), '  ')}"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "method":

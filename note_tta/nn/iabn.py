@@ -213,6 +213,11 @@ def _replace(model: nn.Module, kinds: dict[Any, Any], settings: dict[str, Any]) 
                     "split it into a BatchNorm and the rest first"
                 )
             replaced[module] = _recast(module, kind, settings)
+    return swap_modules(model, replaced)
+
+
+def swap_modules(model: nn.Module, replaced: dict[nn.Module, nn.Module]) -> nn.Module:
+    """Put modules in the places of others, wherever those are used; return `model`, or what replaces it."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
             if child in replaced:

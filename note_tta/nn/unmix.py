@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .functional import widened
-from .iabn import PLAIN_FORWARDS
+from .functional import normalize, widened
+from .iabn import PLAIN_FORWARDS, swap_modules
 
 TEMPERATURE = 0.07
 """How sharply a sample is assigned to the components that its means resemble."""
@@ -88,13 +88,7 @@ class UnMixTNS2d(nn.BatchNorm2d):
         mean, var = mixture(sample_mean, sample_var, means, variances, assigned)
         if self.training or self.moves:
             self._move(sample_mean.detach(), sample_var.detach(), assigned)
-        scale = torch.rsqrt(var + self.eps)
-        if self.weight is not None:
-            scale = scale * self.weight
-        shift = -mean * scale
-        if self.bias is not None:
-            shift = shift + self.bias
-        return torch.addcmul(shift[..., None, None], wide, scale[..., None, None]).to(x.dtype)
+        return normalize(wide, mean, var, self.weight, self.bias, self.eps).to(x.dtype)
 
     @torch.no_grad()
     def _move(self, sample_mean: Tensor, sample_var: Tensor, assigned: Tensor) -> None:
@@ -168,11 +162,7 @@ def convert_unmix_tns(
             f"UnMix-TNS replaces BatchNorm2d layers, but {type(model).__name__} has none: "
             "use NOTE, SAR or RoTTA, which adapt other norm layers"
         )
-    for parent in list(model.modules()):
-        for name, child in parent._modules.items():
-            if child in replaced:
-                parent._modules[name] = replaced[child]
-    return replaced.get(model, model)
+    return swap_modules(model, replaced)
 
 
 def _refuse_unsuitable(name: str, layer: nn.BatchNorm2d) -> None:

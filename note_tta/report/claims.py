@@ -19,6 +19,13 @@ from .paper_numbers import Number
 from .scores import Score, Scores, Setup
 
 Verdict = Literal["held", "held so far", "not held", "not measured", "does not apply"]
+SIGNS: dict[Verdict, str] = {
+    "held": "✓",
+    "held so far": "(✓)",
+    "not held": "✗",
+    "not measured": "?",
+    "does not apply": "–",
+}
 
 STEADY_POINTS = 3.0
 COMPETITIVE_POINTS = 1.0

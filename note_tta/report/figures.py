@@ -13,7 +13,7 @@ from ..experiments.experiment import Experiment, Point, stream_at
 from ..experiments.store import Record, cumulative_error, thinned
 from ..experiments.variants import VARIANTS
 from .coverage import coverage_text, domain_title, stream_title
-from .drawing import draw, error_axis, method_style, standalone, strip
+from .drawing import DIM, FG, draw, error_axis, method_style, standalone, strip
 from .scores import Scores, Setup, visit_errors
 from .tables import Table, in_paper_order
 
@@ -94,12 +94,12 @@ def _bars(table: Table, figure: Any) -> None:
                 place = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
                 axes.annotate(f"{ours:.0f}", (x, top), fontsize=7, **place)
             if paper is not None:
-                axes.plot([x - 0.2, x + 0.2], [paper, paper], color="#1c2430", linewidth=2)
+                axes.plot([x - 0.2, x + 0.2], [paper, paper], color=FG, linewidth=2)
     error_axis(axes, values)
     axes.set_xticks(range(len(table.rows)), list(table.rows.values()))
-    fills = ("#6670852e", "#667085")[: len(order)]
-    handles = [axes.bar(0, 0, color=fill, edgecolor="#667085") for fill in fills]
-    handles += axes.plot([], [], color="#1c2430", linewidth=2)
+    fills = (f"{DIM}2e", DIM)[: len(order)]
+    handles = [axes.bar(0, 0, color=fill, edgecolor=DIM) for fill in fills]
+    handles += axes.plot([], [], color=FG, linewidth=2)
     names = [column.group for column in order]
     figure.legend(handles, [*names, "the paper's"], loc="outside upper left", ncols=3)
 
@@ -135,7 +135,7 @@ def _over_time(curves: Curves, samples: int, labels: Sequence[int], figure: Any)
     axes.set(xlim=(0, samples), xticks=[0, samples], xticklabels=["1", f"{samples:,}"])
     if under:
         strip(under[0], labels, max(labels) + 1)
-        under[0].set_title("samples, classes by colour", fontsize=8, color="#667085", y=-1.6)
+        under[0].set_title("samples, classes by colour", fontsize=8, color=DIM, y=-1.6)
     figure.legend(loc="outside upper left", ncols=4)
 
 
@@ -173,8 +173,8 @@ def _strips(strips: dict[str, dict[str, Any]], figure: Any) -> None:
         strip(axes, result["labels"], classes)
         axes.text(-0.015, 0.5, name, ha="right", va="center", transform=axes.transAxes)
         remark = f"runs of {result['mean_run_length']:.1f}"
-        axes.text(1.015, 0.5, remark, va="center", color="#667085", transform=axes.transAxes)
-    figure.supxlabel("time →", fontsize=8, color="#667085")
+        axes.text(1.015, 0.5, remark, va="center", color=DIM, transform=axes.transAxes)
+    figure.supxlabel("time →", fontsize=8, color=DIM)
 
 
 def _curves(experiment: Experiment, scores: Scores, setup: Setup) -> Iterator[Figure]:

@@ -12,7 +12,7 @@ from ..evaluation import Result
 from ..experiments.catalog import EXPERIMENTS
 from ..experiments.store import POINTS, thinned
 from ..experiments.variants import VARIANTS
-from .claims import CLAIMS
+from .claims import CLAIMS, SIGNS
 from .coverage import coverage_text, domain_title, stream_title
 from .drawing import class_colour, method_style
 from .figures import CURVE_POINTS, curve, runs_of_stream
@@ -73,12 +73,7 @@ def page(
         colour=lambda row: method_style(row)[0],
         svg=lambda figure: Markup(figure.svg()),
         all_claims=CLAIMS,
-        signs={
-            "held": ("✓", "held"),
-            "held so far": ("(✓)", "held"),
-            "not held": ("✗", "broken"),
-            "not measured": ("?", "none"),
-        },
+        signs=SIGNS,
     )
 
 

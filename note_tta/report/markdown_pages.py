@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..data import DATASETS
 from ..experiments.catalog import EXPERIMENTS
 from ..experiments.experiment import Point
-from .claims import CLAIMS, Claim, Ordering
+from .claims import CLAIMS, SIGNS, Claim, Ordering
 from .coverage import coverage_text
 from .figures import Figure
 from .markdown_tables import LEGEND, escaped, markdown, number, table_line
@@ -187,12 +187,9 @@ def _version(report: Report) -> str:
     return "version " + ", ".join(sorted(filter(None, versions)))
 
 
-_SIGNS = {"held": "✓", "held so far": "(✓)", "not held": "✗", "not measured": "?", "does not apply": "–"}
-
-
 def _board(claims: Sequence[Claim], *, down: bool) -> list[str]:
     """The verdicts as signs: claims down with their texts and subjects across, or subjects down, for many of them."""
-    signs = {(claim.id, claim.subject): _SIGNS[claim.verdict] for claim in claims}
+    signs = {(claim.id, claim.subject): SIGNS[claim.verdict] for claim in claims}
     subjects = list(dict.fromkeys(claim.subject for claim in claims))
     if down:
         rows = [[f"({name}) {escaped(CLAIMS[name])}", *(signs[name, s] for s in subjects)] for name in CLAIMS]
@@ -200,7 +197,7 @@ def _board(claims: Sequence[Claim], *, down: bool) -> list[str]:
         rows = [[subject, *(signs[name, subject] for name in CLAIMS)] for subject in subjects]
     heads = ["", *subjects] if down else ["Claim", *(f"({name})" for name in CLAIMS)]
     lines = [table_line(heads), "|---|" + ":-:|" * (len(heads) - 1), *map(table_line, rows)]
-    return [*lines, "", ", ".join(f"{sign} {verdict}" for verdict, sign in _SIGNS.items()) + "."]
+    return [*lines, "", ", ".join(f"{sign} {verdict}" for verdict, sign in SIGNS.items()) + "."]
 
 
 def _evidence(claims: Sequence[Claim]) -> Iterator[str]:

@@ -171,7 +171,6 @@ class Record:
             **self.summary(stream),
             "counters": dict(self.counters),
             "health": self.health,
-            "events": list(self.events),
             "history": history,
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import time
 import warnings
@@ -19,11 +18,10 @@ from torch.optim import SGD, Adam
 
 from ..checkpoint import load_weights, read_card, restore_card, save_checkpoint, weights_fingerprint
 from ..data import Recipe
-from ..files import write_atomically
 from ..models import architecture
 from ..progress import Follow, progress_bars
 from ..provenance import provenance
-from ..safe_load import load_plain
+from ..safe_load import load_plain, save_plain
 from .processes import Team, join_team
 from .samples import Samples, augment, epoch_batches, read_batches
 
@@ -188,7 +186,8 @@ def _train_epochs(
     model = DistributedDataParallel(run.model) if team.size > 1 else run.model
     steps = len(_batches(run, 0))
     if team.is_first:
-        _write_state(saved, identity, run)  # a folder that cannot be written to fails now
+        # A folder that cannot be written to fails now.
+        save_plain(saved, {"identity": identity, **run.state()})
     with progress_bars(_BAR, enabled=show_progress and team.is_first) as show:
         while run.epoch < epochs:
             try:
@@ -197,7 +196,7 @@ def _train_epochs(
                 saved.unlink(missing_ok=True)
                 raise
             if team.is_first:
-                _write_state(saved, identity, run)
+                save_plain(saved, {"identity": identity, **run.state()})
                 _warn_if_lost(run, identity["architecture"]["num_classes"])
                 if on_epoch is not None:
                     on_epoch(run.epoch, run.history[-1])
@@ -325,12 +324,6 @@ def _warn_if_lost(run: _Run, classes: int) -> None:
             f"({guessing:.3g}): training may be diverging. {_advice(run.recipe)}",
             stacklevel=4,
         )
-
-
-def _write_state(path: Path, identity: dict[str, Any], run: _Run) -> None:
-    buffer = io.BytesIO()
-    torch.save({"identity": identity, **run.state()}, buffer)
-    write_atomically(path, buffer.getvalue())
 
 
 def _read_state(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def compare(
             continue
         tally.pair(answers[row], theirs)
         if reference is not None:
-            place = rank(surprises[row], reference.quantiles(theirs))
+            place = rank(surprises[row], reference.entropies[theirs])
             drifts = tally.bet(place, patience) or drifts
         gap = gaps[row]
         if gap is not None and worse_by is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..files import write_atomically
 from ..memory import PBRS
 from ..memory.memory import pack, unpack
 from ..methods.backbone import Backbone, Tensors
 from ..methods.draft import Draft
 from ..methods.method import Method
 from ..methods.objectives import entropies
-from ..safe_load import load_plain
+from ..safe_load import load_plain, save_plain
 from .bench import Bench
 from .signals import lost_probability
 
@@ -64,15 +62,9 @@ class Reference:
     labelled: bool
     levels: dict[str, float] = field(default_factory=dict)
 
-    def quantiles(self, answer: int) -> Tensor:
-        """The quantiles of the source's entropies on samples with this answer."""
-        return self.entropies[answer]
-
     def save(self, path: str | Path) -> None:
         """Write the reference to a file, which can later be given as `source=`."""
-        buffer = io.BytesIO()
-        torch.save(self.state(), buffer)
-        write_atomically(Path(path), buffer.getvalue())
+        save_plain(Path(path), self.state())
 
     def state(self) -> dict[str, Any]:
         """Return the whole reference as tensors and plain values."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -27,6 +27,9 @@ from .settings import CHECKED, check, check_state
 from .signals import drift, effective_classes
 from .snapshots import Snapshots, name_of
 from .tally import SILENCE, Tally
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 CANARIES = 64
 """How many source samples are kept."""
@@ -146,7 +149,7 @@ class Watch(Wrapper):
         return self._bench
 
     @property
-    def paused(self) -> bool:
+    def paused(self) -> bool:  # type: ignore[override]
         """Whether the caller has paused the stream; a rest after an alarm is not a pause."""
         return self.tally.paused
 
@@ -158,19 +161,18 @@ class Watch(Wrapper):
     def pause(self) -> None:
         """Stop learning and watching: samples are still answered and counted, but not stored."""
         self.tally.paused = True
-        super().pause()
+        self.method.pause()
 
     def resume(self) -> None:
         """Watch again, and learn again unless learning is paused after an alarm."""
         self.tally.paused = False
         if self.tally.resting_since is None:
-            super().resume()
+            self.method.resume()
 
-    def fork(self) -> Watch:
+    def fork(self) -> Self:
         """Return a copy that continues independently from this state; only backbone and reference are shared."""
         with self._lock:
             twin = super().fork()
-            assert isinstance(twin, Watch)
             twin._bench, twin.on_event = self._bench, self.on_event
             return twin
 
@@ -391,7 +393,7 @@ class Watch(Wrapper):
         tally.resting_since = tally.samples
         tally.start_over()
         tally.counts["rollbacks"] += 1
-        super().pause()
+        self.method.pause()
         words = f"back to {name_of(target)}; learning is paused"
         self._tell("rollback", words, {"rest": tally.rest * self.look})
 
@@ -405,7 +407,7 @@ class Watch(Wrapper):
             tally.resting_since, tally.woken, tally.alarmed = None, tally.samples, False
             tally.unsteady.clear()
             tally.counts["resting_samples"] += rested
-            super().resume()
+            self.method.resume()
             self._tell("resume", "the signals are quiet" if quiet else "trying again after a long pause", {})
 
     def _follow_drift(self, layers: dict[str, float]) -> None:

@@ -1,5 +1,6 @@
 """The contract holds for every method, and its checks fail if a method breaks it."""
 
+import math
 import threading
 import warnings
 from functools import partial
@@ -424,6 +425,25 @@ def test_one_channel_far_beyond_the_source_is_not_learned_from():
     assert torch.isfinite(method(rows)).all()
     assert method.counters["unlearned_samples"] == 40 and method.counters["updates"] == 0
     assert float(method.model[0].running_var[2]) == 1.0
+
+
+def test_an_infinite_reach_learns_from_every_sample():
+    for reach, unlearned in ((5.0, 40), (math.inf, 0)):
+        method = tta.NOTE(tta.convert_iabn(network("bn")), reach=reach)
+        method(1e6 * images(40))
+        assert method.counters["unlearned_samples"] == unlearned
+
+
+def test_samples_in_a_row_are_counted_anew_after_a_reset():
+    """Each half alone is too short for the warning."""
+    method = tta.NOTE(network("iabn"), interval=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        method(1e6 * images(3))
+        method.reset()
+        method(1e6 * images(3))
+    with pytest.warns(RuntimeWarning, match="the last 4 samples were answered but not learned from"):
+        method(1e6 * images(1))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -244,3 +244,20 @@ def test_models_without_norm_layers_are_refused():
     for name in ("eta", "rdumb", "eata"):
         with pytest.raises(ValueError, match="use Source, LAME or CoTTA"):
             make(name, model=nn.Sequential(nn.Flatten(), nn.Linear(192, 5)))
+
+
+@pytest.mark.parametrize(("name", "part"), [("eta", "learned_from"), ("roid", "prior"), ("sar", "average")])
+def test_a_state_with_a_moving_average_of_another_shape_is_refused(name, part):
+    method = make(name, margin=1.0) if name != "roid" else make(name)
+    method(images(32).clamp(0, 1))
+    state = method.state_dict()
+    right = state["parts"][part]["value"]
+    assert right is not None
+    method.load_state_dict(state)
+    for wrong in (right.new_ones(right.ndim * [3]), right[None], 0.5):
+        if getattr(wrong, "shape", None) == right.shape:
+            continue  # one number has one shape only
+        state["parts"][part]["value"] = wrong
+        with pytest.raises(ValueError, match="its moving average"):
+            method.load_state_dict(state)
+    torch.testing.assert_close(method.state_dict()["parts"][part]["value"], right)

@@ -241,6 +241,7 @@ def test_nan_in_a_row_is_warned_of_once():
         for _ in range(100):
             method(torch.full((1, 3, 8, 8), torch.nan))
     assert len(caught) == 1
+    assert caught[0].filename == __file__  # the caller's line, not one of the library or torch
 
 
 def test_a_model_without_iabn_is_said_to_be_the_ablation_once():
