@@ -10,6 +10,9 @@ from .features import Listener, find_classifier
 from .method import Method
 from .settings import check_count
 
+SETTLED = 1e-6
+"""The assignments are at their fixed point when a step moves none of them by more than this."""
+
 
 class LAME(Method):
     """Laplacian Adjusted Maximum-likelihood Estimation.
@@ -69,14 +72,12 @@ def nearest_neighbours(features: Tensor, neighbours: int, *, symmetric: bool = F
 
 
 def assign(log_p: Tensor, affinity: Tensor, max_steps: int) -> Tensor:
-    """Return the log-assignments at the fixed point of z ∝ p · exp(W z), or when the energy stops falling."""
-    log_z, energy = log_p, torch.inf
+    """Return the log-assignments at the fixed point of z ∝ p · exp(W z), or after `max_steps`."""
+    log_z, z = log_p, log_p.exp()
     for _ in range(max_steps):
-        pull = affinity @ log_z.exp()
-        candidate = (log_p + pull).log_softmax(dim=1)
-        z = candidate.exp()
-        now = (z * (candidate - log_p)).sum() - (z * (affinity @ z)).sum() / 2
-        if not now < energy:
+        before = z
+        log_z = (log_p + affinity @ z).log_softmax(dim=1)
+        z = log_z.exp()
+        if (z - before).abs().max() <= SETTLED:
             break
-        log_z, energy = candidate, float(now)
     return log_z.clamp_min(torch.finfo(log_z.dtype).min)
