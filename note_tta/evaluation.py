@@ -137,13 +137,10 @@ def evaluate(
 
 def _pair(batch: object) -> tuple[Tensor, Tensor]:
     if not isinstance(batch, tuple | list) or len(batch) != 2:
-        what = (
-            f"a {type(batch).__name__} of {len(batch)}"
-            if isinstance(batch, tuple | list)
-            else f"a {type(batch).__name__}"
-        )
+        length = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
         raise ValueError(
-            f"the stream must yield batches (x, y), got {what}: for a single batch, give [(x, y)]"
+            f"the stream must yield batches (x, y), got a {type(batch).__name__}{length}: "
+            "for a single batch, give [(x, y)]"
         )
     return batch[0], batch[1]
 

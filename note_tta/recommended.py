@@ -52,11 +52,6 @@ class Adapted(Wrapper):
         self.batch_free = method.batch_free  # type: ignore[misc]
         self._chosen = chosen
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Answer a batch, then learn from it; see `Method`."""
-        answers: Tensor = self.method(x)
-        return answers
-
     def after(self, x: Tensor, logits: Tensor) -> Tensor:
         """Return the answers unchanged."""
         return logits

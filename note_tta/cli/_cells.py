@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,16 +63,10 @@ def run_and_report(
     from ..experiments.runner import make_backend, run_cells
     from ..progress import progress_bars
 
-    waiting = sum(again or cell not in store for cell in cells)
-    saved = count(1)
     try:
         with progress_bars() as follow:
             backend, told = partial(make_backend, where, workers, ray), partial(typer.echo, err=True)
-
-            def on_saved() -> None:
-                follow("cells", next(saved), waiting)
-
-            tally = run_cells(cells, store, where, backend, told, on_saved, again=again)
+            tally = run_cells(cells, store, where, backend, told, partial(follow, "cells"), again=again)
     except KeyboardInterrupt:
         done = f"{sum(cell in store for cell in cells)} of {len(cells)} cells are done"
         typer.echo(f"stopped: {done}; give the same command to continue", err=True)

@@ -25,6 +25,10 @@ def read_picture_file(
         with Image.open(file) as picture:
             if picture.width * picture.height > (most := most or MAX_PIXELS):
                 raise BadData(file, f"{picture.width}×{picture.height} pixels; at most {most:,} are read")
+            if mode is not None and picture.mode[0] in "IF":  # Pillow would cut everything above 255 off
+                raise BadData(
+                    file, f"{what} of more than 8 bits per value (mode {picture.mode}); save it with 8"
+                )
             picture.load()
             return picture.copy() if mode is None else picture.convert(mode)
     except (FileNotFoundError, BadData):

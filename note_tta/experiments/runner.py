@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 from ..checkpoint import weights_fingerprint
@@ -79,7 +80,7 @@ def run_cells(
     settings: Settings,
     backend: Callable[[], Backend],
     report: Callable[[str], None],
-    on_saved: Callable[[], None] = lambda: None,
+    on_saved: Callable[[int, int], None] = lambda done, total: None,
     *,
     again: bool = False,
 ) -> Tally:
@@ -87,7 +88,8 @@ def run_cells(
 
     A cell is done if the store has its result and the checkpoint has not changed since; with `again` none is. Cells
     are sorted so that a worker can keep its data and models. `backend` makes the workers, and is called only if there
-    is something to run; `report` is called with messages for the user, `on_saved` after each result.
+    is something to run; `report` is called with messages for the user, `on_saved` after each result
+    with the number of results so far and of all.
 
     Raises:
         FileNotFoundError: A source model is missing. Nothing has been run.
@@ -101,9 +103,11 @@ def run_cells(
     if not waiting:
         return Tally()
 
+    numbers = count(1)
+
     def save(record: Any) -> None:
         store.save(record)
-        on_saved()
+        on_saved(next(numbers), len(waiting))
 
     waiting.sort(key=_neighbourhood)
     return schedule(waiting, backend(), save, report)

@@ -225,7 +225,7 @@ class Fleet:
     def close(self) -> None:
         """Write what changed and release the folder, as a `with` block does; the fleet cannot be used afterwards."""
         with self._lock:
-            if self._streams.store is not None and not self._streams.store.closed:
+            if self._streams.store is not None and self._streams.store.is_open:
                 self.flush()
                 self._streams.store.close()
 

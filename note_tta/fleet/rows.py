@@ -54,13 +54,9 @@ class Together:
         limit = reach[0] if len(set(reach)) == 1 else x.new_tensor(reach, dtype=torch.float64)[:, None]
         self._rows = gather(tensors)
         try:
-            return self._reach.look(self._predict, x, limit)
+            return self._reach.look(partial(_predict, self.backbone, self.module), x, limit)
         finally:
             self._rows = {}
-
-    def _predict(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            return self.backbone.run(self.module, x)
 
     def _forward(self, layer: nn.Module, alone: nn.Module, own: dict[str, str]) -> partial[Tensor]:
         if (
@@ -114,11 +110,7 @@ class InTurn:
 
     def _look(self, x: Tensor, tensors: Packed, reach: float) -> tuple[Tensor, Tensor]:
         copy_all(self._tensors, tensors)
-        return self._reach.look(self._predict, x, reach)
-
-    def _predict(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            return self.backbone.run(self.module, x)
+        return self._reach.look(partial(_predict, self.backbone, self.module), x, reach)
 
 
 def gather(tensors: Sequence[Packed]) -> dict[str, Tensor]:
@@ -185,3 +177,8 @@ def _uncompiled(module: nn.Module) -> nn.Module:
     for part in module.modules():
         part._compiled_call_impl = None
     return module
+
+
+@torch.no_grad()
+def _predict(backbone: Backbone, module: nn.Module, x: Tensor) -> Tensor:
+    return backbone.run(module, x)

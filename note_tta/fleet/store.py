@@ -49,8 +49,7 @@ class Store:
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"spill must be a folder, but {self.folder} is a file")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._database = _open(self.folder / "streams.sqlite")
-        self.closed = False
+        self._open: sqlite3.Connection | None = _open(self.folder / "streams.sqlite")
         self.codec = Codec()
 
     def put(self, stream: Id, state: Mapping[str, Any], shape: tuple[int, ...] | None) -> None:
@@ -123,10 +122,21 @@ class Store:
 
     def close(self) -> None:
         """Commit, close the database and release the lock."""
-        if not self.closed:
+        if self._open is not None:
             self.flush()
-            self._database.close()
-            self.closed = True
+            self._open.close()
+            self._open = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the folder is open."""
+        return self._open is not None
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        if self._open is None:
+            raise ValueError(f"{self.folder} was closed: make a new fleet on it")
+        return self._open
 
     def __contains__(self, stream: Id) -> bool:
         found = self._database.execute("SELECT 1 FROM streams WHERE id = ?", (_key(stream),))

@@ -120,16 +120,12 @@ class Backbone:
 
     def check(self) -> None:
         """Raise a `ValueError` if a frozen tensor was changed, moved or cast since the method was made."""
-        pointers, versions = marks = _marks(self._watched)
+        marks = _marks(self._watched)
         if marks == self._marks:
             return
         names = {id(tensor): name for name, tensor in _tensors_of(self.module).items()}
-        for index, (pointer, version) in enumerate(zip(*self._marks, strict=True)):
-            tensor, moved, changed = (
-                self._watched[index],
-                pointers[index] != pointer,
-                versions[index] != version,
-            )
+        for tensor, was_at, was, is_at, now in zip(self._watched, *self._marks, *marks, strict=True):
+            moved, changed = is_at != was_at, now != was
             moved_by_torch = moved and not changed and tensor.is_shared()  # on its way to another process
             if (moved or changed) and not moved_by_torch:
                 raise ValueError(

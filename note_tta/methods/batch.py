@@ -46,8 +46,7 @@ class BatchMethod(Method):
             raise ValueError(f"optimizer must be 'adam' or 'sgd', got {optimizer!r}")
         super().__init__(model, lambda module: {**adapts(module), **components(module)}, output=output)
         self.lr, self.optimizer, self.adapts = lr, optimizer, adapts
-        learned = [(name, t) for name, t in self.tensors.items() if isinstance(t, nn.Parameter)]
-        self.descent = self.part("optimizer", Descent(self.make_optimizer, learned))
+        self.descent = self.part("optimizer", Descent(self.make_optimizer, self.tensors))
 
     def objective(self, logits: Tensor) -> Tensor:
         """Return the loss of logits `[B, K]`, which one step minimises."""
@@ -78,8 +77,10 @@ class BatchMethod(Method):
         draft: Draft = self.made("draft", self.make_draft)
         draft.load(Value(self.tensors, self.descent.moments))
         logits = self.all_finite(draft.predict(x))
+        before = self._parts.states()
         if self.learn(draft, x, logits):
-            self.take_over(draft)
+            if not self.take_over(draft):
+                self._parts.load(before)
         else:
             self.counters["skipped_updates"] += 1
         return self.answer(logits.detach())
@@ -96,12 +97,11 @@ class BatchMethod(Method):
     def take_over(self, draft: Draft) -> bool:
         """Let an update take effect, or count it as rejected if it is not finite."""
         value = draft.value()
-        finite = value.is_finite()
-        self.count_update(finite)
-        if finite:
-            copy_all(self.tensors, value.tensors)
-            self.descent.moments = value.moments
-        return finite
+        if not self.count_update(value.is_finite()):
+            return False
+        copy_all(self.tensors, value.tensors)
+        self.descent.moments = value.moments
+        return True
 
     def go_back(self) -> None:
         """Return to the source's weights and a fresh optimizer; counters are kept."""

@@ -77,9 +77,7 @@ class CoTTA(BatchMethod):
         answer = self.all_finite(self._teach(x))
         draft.step(soft_cross_entropies(answer, logits).mean())
         value = draft.value()
-        finite = value.is_finite()
-        self.count_update(finite)
-        if finite:
+        if self.count_update(value.is_finite()):
             self._follow_and_restore(value)
         return answer
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from . import states
 from .backbone import Backbone
-from .norm import batch_norms, hold_statistics, move_statistics, need_input_gradients
+from .norm import batch_norms, need_input_gradients
 from .packed import Layout, Packed
 from .pieces import Pieces
 from .states import Moments
@@ -44,14 +44,12 @@ class Descent:
 
     Args:
         make: Makes the optimizer of a list of tensors.
-        learned: The tensors that it updates, by name.
+        tensors: The adapting tensors by name; it updates the parameters among them.
     """
 
-    def __init__(
-        self, make: Callable[[list[Tensor]], Optimizer], learned: Iterable[tuple[str, Tensor]]
-    ) -> None:
+    def __init__(self, make: Callable[[list[Tensor]], Optimizer], tensors: Mapping[str, Tensor]) -> None:
         self.make = make
-        self.shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in learned}
+        self.shapes = {name: (t.shape, t.dtype) for name, t in tensors.items() if isinstance(t, nn.Parameter)}
         self.moments: Moments = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -163,10 +161,10 @@ class Draft:
             momentum: Normalise with the batch's statistics and move the running ones by this. None normalises
                 with the running statistics and does not move them.
         """
-        if momentum is None:
-            hold_statistics(self.layers)
-        else:
-            move_statistics(self.layers, momentum)
+        for layer in self.layers:
+            layer.training = momentum is not None
+            if momentum is not None:
+                layer.momentum = momentum
         self.pieces.begin(len(x))
         with torch.enable_grad():
             return self.backbone.run(self.module, x)

@@ -70,8 +70,7 @@ class IntervalMethod(Method):
         self.interval, self.reach, self.delay, self.executor = interval, reach, delay, executor
         self.memory = self.part("memory", memory)
         self.schedule = self.part("schedule", Schedule())
-        learned = [(name, t) for name, t in self.tensors.items() if isinstance(t, nn.Parameter)]
-        self.descent = self.part("optimizer", Descent(self.make_optimizer, learned))
+        self.descent = self.part("optimizer", Descent(self.make_optimizer, self.tensors))
         self.workshop = Workshop()
         self.waits = 0.0
         self._unlearned_in_a_row = 0

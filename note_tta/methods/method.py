@@ -351,7 +351,7 @@ class Method(ABC):
                 return self.backbone.run(self.model, x.new_zeros(1, *x.shape[1:]))[:0]
         return self.forward(x).detach()
 
-    def count_update(self, took_effect: bool) -> None:
+    def count_update(self, took_effect: bool) -> bool:
         """Count an update that took effect, or that was undone because it was not finite; warn of several of these."""
         self.counters["updates" if took_effect else "rejected_updates"] += 1
         self._undone_in_a_row = 0 if took_effect else self._undone_in_a_row + 1
@@ -361,6 +361,7 @@ class Method(ABC):
                 f"the last {self._undone_in_a_row} updates were not finite and were undone: nothing is learned. "
                 "A smaller lr or a wider dtype may help",
             )
+        return took_effect
 
     def all_finite(self, logits: Tensor) -> Tensor:
         """Return `logits` if all are finite. Otherwise `__call__` leaves out the bad samples and tries again."""

@@ -102,18 +102,6 @@ def nothing(model: nn.Module) -> dict[str, Tensor]:
     return {}
 
 
-def move_statistics(layers: Iterable[_BatchNorm], momentum: float) -> None:
-    """Let the next passes normalise with the batch's statistics and move the running statistics by `momentum`."""
-    for layer in layers:
-        layer.training, layer.momentum = True, momentum
-
-
-def hold_statistics(layers: Iterable[_BatchNorm]) -> None:
-    """Let the next passes normalise with the running statistics and not move them."""
-    for layer in layers:
-        layer.training = False
-
-
 def use_batch_statistics(model: nn.Module) -> nn.Module:
     """Make every BatchNorm layer normalise with the batch's statistics, without changing the running statistics.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..nn.unmix import convert_unmix_tns
+from ..nn.unmix import UnMixTNS2d, convert_unmix_tns
 from .backbone import Backbone, Output, refuse_unsuitable, structural_copy
 from .draft import Draft, Value, copy_all
 from .method import Method
@@ -79,12 +79,16 @@ class UnMixTNS(Method):
         """Answer a batch, and move the components towards it."""
         if self.paused:
             return self.all_finite(self.predict(x))
-        draft: Draft = self.made("draft", lambda: Draft(self.backbone))
+        draft: Draft = self.made("draft", lambda: Draft(self.backbone, prepare=self._with_batch_size))
         draft.load(Value(self.tensors, {}))
         logits = self.all_finite(draft.predict(x, momentum=self.momentum))
         value = draft.value()
-        finite = value.is_finite()
-        self.count_update(finite)
-        if finite:
+        if self.count_update(value.is_finite()):
             copy_all(self.tensors, value.tensors)
         return logits
+
+    def _with_batch_size(self, module: nn.Module) -> nn.Module:
+        for layer in module.modules():
+            if isinstance(layer, UnMixTNS2d):
+                layer.batch_size = self.batch_size
+        return module

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -38,9 +38,6 @@ class Wrapper(_Registered):
     Args:
         method: Any method, wrapped or not.
     """
-
-    uses_order: ClassVar[bool] = False
-    """Whether a sample's answer depends on the samples before it in the same batch."""
 
     def __init__(self, method: Method) -> None:
         if not isinstance(method, Method):
@@ -126,6 +123,8 @@ class Wrapper(_Registered):
             twin = self.fork()
             try:
                 states.check_finite(state["parts"], like=None)
+                settings = {**self.settings(), **state["settings"]}
+                type(self)(twin.method, **settings)  # refuses what the constructor refuses
                 for name, value in state["settings"].items():
                     setattr(twin, name, value)
                 twin._parts.load(copy.deepcopy(state["parts"]))

@@ -113,6 +113,10 @@ def _image(body: bytes, kind: str, channels: int | None, limits: Limits) -> Tens
                     413,
                     f"{image.width} x {image.height} pixels are more than {limits.pixels:,}: send it smaller",
                 )
+            if image.mode[0] in "IF":  # Pillow would cut everything above 255 off
+                raise Refused(
+                    415, "an image has 8 bits per value: send others as an array, application/x-npy"
+                )
             pixels = np.asarray(image.convert(_MODES[channels]))
     except Refused:
         raise

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 
 
 class Refused(Exception):
@@ -65,7 +65,7 @@ def checked_id(stream: str) -> str:
         Traceback (most recent call last):
         note_tta.serve.limits.Refused: a stream's id is 1 to 128 letters, digits or ._:@- and begins with ...
     """
-    if not _ID.fullmatch(stream):
+    if not ID.fullmatch(stream):
         raise Refused(
             400, "a stream's id is 1 to 128 letters, digits or ._:@- and begins with a letter or digit"
         )

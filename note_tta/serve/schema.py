@@ -6,6 +6,8 @@ from typing import Any
 
 from .. import __version__
 from .bodies import ARRAYS, IMAGES
+from .limits import ID
+from .record import LEVELS
 
 Json = dict[str, Any]
 
@@ -14,7 +16,7 @@ _ID: Json = {
     "in": "path",
     "required": True,
     "description": "The stream.",
-    "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$"},
+    "schema": {"type": "string", "pattern": f"^{ID.pattern}$"},
 }
 _SEQUENCE: Json = {
     "name": "sequence",
@@ -24,7 +26,6 @@ _SEQUENCE: Json = {
     "schema": {"type": "integer", "minimum": 0, "maximum": 999_999_999_999_999},
 }
 _WHOLE: Json = {"type": "integer", "minimum": 0}
-_STATES = ["learning", "steady", "drifting", "suspect", "rolled back"]
 _ANSWER: Json = {
     "type": "object",
     "required": ["stream", "classes", "probabilities", "repeated", "samples", "durable", "health"],
@@ -44,7 +45,7 @@ _ANSWER: Json = {
         "health": {
             "type": "object",
             "properties": {
-                "state": {"enum": _STATES},
+                "state": {"enum": [*LEVELS]},
                 "why": {"type": "string"},
                 "expected_error": {"type": ["number", "null"]},
             },
@@ -56,7 +57,7 @@ _SUMMARY: Json = {
     "required": ["id", "state", "why", "trouble", "paused", "samples", "updates", "durable"],
     "properties": {
         "id": {"type": "string"},
-        "state": {"enum": _STATES},
+        "state": {"enum": [*LEVELS]},
         "why": {"type": "string"},
         "trouble": {"type": "number"},
         "paused": {"type": "boolean"},

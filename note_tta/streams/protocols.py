@@ -204,7 +204,7 @@ def recurring(
     labels: Labels, *, visits: int = 20, gamma: float = 0.1, generator: torch.Generator | None = None
 ) -> DomainOrder:
     """`practical` repeated, with a new order in every visit (PeTTA, Hoang et al., NeurIPS 2024)."""
-    return in_turn(labels, partial(_slotted, gamma), visits=visits, generator=generator)
+    return in_turn(labels, lambda y, g: orders.slotted(y, gamma, g), visits=visits, generator=generator)
 
 
 def mixed(
@@ -217,7 +217,7 @@ def mixed(
         delta: Concentration of the paper's Dirichlet stream over the whole pool; None shuffles the pool.
         generator: Source of randomness; None means a new generator with torch's default seed.
     """
-    order = orders.iid if delta is None else partial(_dirichlet, delta)
+    order = orders.iid if delta is None else lambda y, g: orders.dirichlet(y, delta, g)
     return pooled(labels, order, generator=generator)
 
 
@@ -262,11 +262,7 @@ def shifted(
 
     SAR's authors start every domain from the source model.
     """
-
-    def order(values: Tensor, generator: torch.Generator) -> Tensor:
-        return orders.label_shift(values, imbalance, generator, draws=draws)
-
-    return in_turn(labels, order, generator=generator)
+    return in_turn(labels, lambda y, g: orders.label_shift(y, imbalance, g, draws=draws), generator=generator)
 
 
 PROTOCOLS: dict[str, Callable[..., DomainOrder]] = {
@@ -280,14 +276,6 @@ PROTOCOLS: dict[str, Callable[..., DomainOrder]] = {
     "label-shift": shifted,
 }
 """Every protocol by name: a function of the domains' labels, with settings and a `generator` as keywords."""
-
-
-def _slotted(gamma: float, labels: Tensor, generator: torch.Generator) -> Tensor:
-    return orders.slotted(labels, gamma, generator)
-
-
-def _dirichlet(delta: float, labels: Tensor, generator: torch.Generator) -> Tensor:
-    return orders.dirichlet(labels, delta, generator)
 
 
 def _checked(labels: Labels) -> tuple[tuple[str, ...], list[Tensor]]:

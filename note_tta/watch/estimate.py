@@ -17,8 +17,9 @@ class Estimate(NamedTuple):
         return f"{self.value:.1f} % ({self.low:.1f} to {self.high:.1f})"
 
 
-def wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
-    """The confidence interval (Wilson) of a share that was observed over `count` independent draws."""
+def wilson(share: float, count: float) -> tuple[float, float]:
+    """The 95 % confidence interval (Wilson) of a share that was observed over `count` independent draws."""
+    z = 1.96
     count = max(count, 1.0)
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))

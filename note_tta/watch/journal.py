@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-
-LOG = logging.getLogger("note_tta.watch")
 
 EVENTS = 200
 """The number of latest events that are kept."""
@@ -49,23 +45,11 @@ class Journal:
         self.names: list[str] = []
         self.looks = torch.zeros(0, 0, dtype=torch.float64)
 
-    def tell(
-        self,
-        samples: int,
-        kind: str,
-        cause: str,
-        numbers: dict[str, float],
-        on_event: Callable[[Event], None] | None = None,
-    ) -> None:
-        """Record an event, log it, and pass it to the callback."""
+    def tell(self, samples: int, kind: str, cause: str, numbers: dict[str, float]) -> Event:
+        """Record an event and return it."""
         event = Event(samples, _now(), kind, cause, dict(numbers))
         self.events = [*self.events[1 - EVENTS :], event]
-        LOG.log(logging.WARNING if kind in ("alarm", "rollback") else logging.INFO, "%s", event)
-        if on_event is not None:
-            try:
-                on_event(event)
-            except Exception:  # the sample has been answered and learned from: its caller must get the answer
-                LOG.exception("on_event failed")
+        return event
 
     def note(self, values: dict[str, float]) -> None:
         """Record a look as one row of numbers."""

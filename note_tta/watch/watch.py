@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from torch import Tensor
 from ..memory import FIFO
 from ..methods.backbone import Tensors
 from ..methods.method import Method
+from ..methods.settings import check_count
 from ..methods.wrapper import Wrapper
 from .bench import Bench
 from .calibration import calibrated
@@ -23,13 +25,14 @@ from .journal import Event, Journal
 from .look import CALM, Trouble, broad, look_at
 from .page import write_page
 from .reference import Known, Reference, Source, learn_reference
-from .settings import CHECKED, check, check_state
 from .signals import drift, effective_classes
 from .snapshots import Snapshots, name_of
 from .tally import SILENCE, Tally
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+LOG = logging.getLogger("note_tta.watch")
 
 CANARIES = 64
 """How many source samples are kept."""
@@ -106,7 +109,14 @@ class Watch(Wrapper):
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         super().__init__(method)
-        check(expected_run, tolerance, look, sample, snapshots)
+        check_count("sample", sample, 1)
+        check_count("look", look, 1)
+        check_count("expected_run", expected_run, 2 * look)
+        check_count("snapshots", snapshots, 1)
+        if look % sample:
+            raise ValueError(f"look must be a multiple of sample ({sample}), got {look}")
+        if not 0 < tolerance < 1:
+            raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}")
         self.expected_run, self.tolerance, self.look, self.sample = expected_run, tolerance, look, sample
         self.snapshots, self.rollback, self.on_event = snapshots, rollback, on_event
         self._bench: Bench | None = None
@@ -173,7 +183,7 @@ class Watch(Wrapper):
         """Return a copy that continues independently from this state; only backbone and reference are shared."""
         with self._lock:
             twin = super().fork()
-            twin._bench, twin.on_event = self._bench, self.on_event
+            twin._bench, twin.on_event = self.bench, self.on_event
             return twin
 
     def roll_back(self, snapshot: dict[str, Any] | None = None) -> None:
@@ -228,11 +238,6 @@ class Watch(Wrapper):
         """Write one HTML page to `path` and return it: health, signals, answers and drift over time, memory, events."""
         with self._lock:
             return write_page(self, Path(path))
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state; see `Method`. The state includes the reference of the source."""
-        check_state(state, {name: getattr(self, name) for name in CHECKED})
-        super().load_state_dict(state)
 
     def after(self, x: Tensor, logits: Tensor) -> Tensor:
         """Return the answers unchanged; look at the signals if a look is due."""
@@ -425,7 +430,16 @@ class Watch(Wrapper):
         self._tell("drift" if begins else "drift over", words, {"rank": round(self.tally.rank, 4)})
 
     def _tell(self, kind: str, cause: str, numbers: dict[str, float]) -> None:
-        self.journal.tell(self.tally.samples, kind, cause, numbers, self.on_event)
+        self.announce(self.journal.tell(self.tally.samples, kind, cause, numbers))
+
+    def announce(self, event: Event) -> None:
+        """Log an event and pass it to `on_event`."""
+        LOG.log(logging.WARNING if event.kind in ("alarm", "rollback") else logging.INFO, "%s", event)
+        if self.on_event is not None:
+            try:
+                self.on_event(event)
+            except Exception:  # the sample has been answered and learned from: its caller must get the answer
+                LOG.exception("on_event failed")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_bench": None, "on_event": None}
