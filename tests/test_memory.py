@@ -1,8 +1,10 @@
+import contextlib
 import hashlib
 import io
 import math
 import pickle
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -409,3 +411,25 @@ def test_cstu_takes_a_model_of_one_class():
     for _ in range(4):
         memory.add(torch.rand(3), 0, 0.0)
     assert len(memory) == 2
+
+
+@pytest.mark.parametrize("make", [tta.PBRS, tta.Reservoir, tta.FIFO, tta.HUS, partial(tta.CSTU, classes=3)])
+def test_after_an_interrupt_a_memory_is_whole(make, monkeypatch):
+    """An interrupt between the choice of a slot and the sample's arrival there, at each of many samples."""
+    memory, keep = make(4), tta.Memory._keep
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    for number in range(40):
+        sample = torch.full((1,), float(number))
+        with monkeypatch.context() as patched:
+            patched.setattr(tta.Memory, "_keep", interrupted)
+            with contextlib.suppress(KeyboardInterrupt):
+                memory.add(sample, number % 3, 0.5)
+        again = make(4)
+        again.load_state_dict(memory.state_dict())
+        assert again.labels() == memory.labels() and len(memory) == min(number, 4)
+        monkeypatch.setattr(tta.Memory, "_keep", keep)
+        memory.add(sample, number % 3, 0.5)
+    assert len(memory) == 4

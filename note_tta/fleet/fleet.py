@@ -283,6 +283,7 @@ class Fleet:
                 if name in chunk:
                     break
                 stream = self._streams.acquire(name)
+                stream.inner.settle()
                 count = min(stream.method.room(), len(rows), left)
                 chunk[name] = (stream, [rows.popleft() for _ in range(count)])
                 left -= count

@@ -84,6 +84,10 @@ class CSTU(Memory):
     def _against(self, age: int, entropy: float) -> float:
         return 1 / (1 + math.exp(-age / self.capacity)) + entropy / math.log(max(self.classes or 2, 2))
 
+    def _mend(self) -> None:
+        self._entropies, self._born = self._entropies[: len(self)], self._born[: len(self)]
+        self._clock = max([self._clock, *(born + 1 for born in self._born)])
+
     def clear(self) -> None:
         """Discard the samples and their ages."""
         super().clear()

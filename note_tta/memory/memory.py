@@ -59,11 +59,18 @@ class Memory(ABC):
                 f"this memory holds samples of shape {tuple(self._samples.shape[1:])}, got {tuple(x.shape)}"
             )
         label = int(label)
-        slot = self._place(label, entropy)
-        if slot is None:
-            return
-        self._keep(x.detach(), slot)
-        put(self._labels, slot, label)
+        try:
+            slot = self._place(label, entropy)
+            if slot is None:
+                return
+            self._keep(x.detach(), slot)
+            put(self._labels, slot, label)
+        except BaseException:
+            self._mend()
+            raise
+
+    def _mend(self) -> None:  # noqa: B027
+        """Make what a subclass keeps about the samples agree with the labels again, after an interrupt in `add`."""
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -174,7 +181,7 @@ class Memory(ABC):
 
     def _uniform(self) -> float:
         """Draw a number uniformly from [0, 1)."""
-        return torch.rand((), generator=self.generator, dtype=torch.float64).item()
+        return torch.rand((), generator=self.generator, dtype=torch.float64, device="cpu").item()
 
 
 def pack(x: Tensor) -> Tensor | None:

@@ -71,6 +71,11 @@ class PBRS(Memory):
             self._slots[label] = slots
         return slot
 
+    def _mend(self) -> None:
+        self._slots = {label: [] for label in self._labels}
+        for slot, label in enumerate(self._labels):
+            self._slots[label].append(slot)
+
     def clear(self) -> None:
         """Discard the samples and the counts of every class."""
         super().clear()

@@ -108,6 +108,7 @@ class IntervalMethod(Method):
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer samples, and learn wherever an interval ends."""
+        self.settle()
         start, answers = 0, []
         while start < len(x):
             now = x[start : start + self.room()]
@@ -177,10 +178,14 @@ class IntervalMethod(Method):
         if schedule.pending is not None:
             schedule.pending.countdown -= accepted
             self.waits += schedule.pending.keep_up()
-            if schedule.pending.countdown == 0:
-                self._take_effect()
-        if schedule.progress == self.interval:
-            schedule.progress = 0
+        self.settle()
+
+    def settle(self) -> None:
+        """Apply and start the updates that are due: those of a call that was interrupted, or failed, are overdue."""
+        if self.schedule.pending is not None and self.schedule.pending.countdown == 0:
+            self._take_effect()
+        if self.schedule.progress == self.interval:
+            self.schedule.progress = 0
             self._start_update()
 
     def _start_update(self) -> None:
@@ -195,6 +200,7 @@ class IntervalMethod(Method):
         try:
             self.schedule.pending = self.workshop.start(self, job, self.delay, len(x))
         except BaseException:
+            self.workshop.clear()  # its thread may have begun
             self.counters["rejected_updates"] += 1
             raise
         if self.delay == 0:
@@ -222,13 +228,16 @@ class IntervalMethod(Method):
         return Draft(self.backbone, self.descent.shapes, self.make_optimizer)
 
     def _take_effect(self) -> None:
-        pending, self.schedule.pending = self.schedule.pending, None
+        pending = self.schedule.pending
         assert pending is not None
         try:
             value, waited = pending.result()
         except BaseException:
-            self.counters["rejected_updates"] += 1
+            if pending.done:  # otherwise the waiting was interrupted, not the update
+                self.schedule.pending = None
+                self.counters["rejected_updates"] += 1
             raise
+        self.schedule.pending = None
         self.waits += waited
         self.count_update(value is not None)
         if value is None:
@@ -284,7 +293,7 @@ class IntervalMethod(Method):
     def _load(self, state: dict[str, Any]) -> None:
         super()._load(state)
         schedule = self.schedule
-        if type(schedule.progress) is not int or not 0 <= schedule.progress < self.interval:
+        if type(schedule.progress) is not int or not 0 <= schedule.progress <= self.interval:
             raise ValueError(f"it is {schedule.progress!r:.40} samples into an interval of {self.interval}")
         if schedule.pending is not None:
             self._check_pending(schedule.pending)
@@ -292,7 +301,7 @@ class IntervalMethod(Method):
             raise ValueError(f"its memory holds samples of {self.memory.dtype}")
 
     def _check_pending(self, pending: Pending) -> None:
-        if type(pending.countdown) is not int or not 0 < pending.countdown <= self.delay:
+        if type(pending.countdown) is not int or not 0 <= pending.countdown <= self.delay:
             raise ValueError(f"its pending update is due in {pending.countdown!r:.40} samples")
         value, _ = pending.result()
         if value is None:

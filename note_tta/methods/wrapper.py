@@ -62,7 +62,7 @@ class Wrapper(_Registered):
             if not isinstance(x, Tensor) or x.ndim == 0 or not self.batch_free or len(x) <= self.room():
                 return self.after(x, self.method(x))
             usable = finite_rows(self.inner.checked(x))
-            seen = torch.arange(1, len(x) + 1) if usable is None else usable.cumsum(0).cpu()
+            seen = torch.arange(1, len(x) + 1, device="cpu") if usable is None else usable.cumsum(0).cpu()
             answers, start = [], 0
             while start < len(x):
                 before = int(seen[start - 1]) if start else 0

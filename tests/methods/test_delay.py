@@ -146,6 +146,59 @@ def test_an_interrupt_in_a_call_does_not_stop_the_update_for_good(monkeypatch):
     assert not method.busy
 
 
+class FailsOnce(tta.NOTE):
+    """The first update of each model fails."""
+
+    def learn(self, draft, x):
+        if not hasattr(self.backbone, "failed"):
+            self.backbone.failed = True
+            raise MemoryError("no memory")
+        super().learn(draft, x)
+
+
+@pytest.mark.parametrize("delay", [0, 7, 8])
+@pytest.mark.parametrize("fleet", [False, True])
+def test_after_an_update_that_failed_the_stream_goes_on(delay, fleet):
+    def make_failing(model):
+        return FailsOnce(model, interval=8, delay=delay)
+
+    if fleet:
+        streams = tta.Fleet(network("iabn"), make_failing)
+        feed, method = (lambda x: streams(["a"], x)), None
+    else:
+        feed = method = make_failing(network("iabn"))
+    errors = 0
+    for x in images(40).split(1):
+        try:
+            feed(x)
+        except MemoryError:
+            errors += 1
+    counters = streams.counters("a") if fleet else method.counters
+    assert errors == 1 and counters["rejected_updates"] == 1
+    assert counters["updates"] == 4 - bool(delay)
+    state = streams.state_dict("a") if fleet else method.state_dict()
+    make("note", interval=8).load_state_dict(state | {"method": "NOTE"})
+
+
+def test_an_interrupt_while_a_call_waits_for_an_update_loses_nothing(monkeypatch):
+    x = images(40)
+    expected, method = (make("note", interval=8, delay=8) for _ in range(2))
+    expected(x[:16])
+    method(x[:15])
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Pending, "keep_up", interrupted)
+        method(x[15:16])
+    resumed = make("note", interval=8, delay=8)
+    resumed.load_state_dict(method.state_dict())
+    answers = expected(x[16:])
+    torch.testing.assert_close(method(x[16:]), answers)
+    torch.testing.assert_close(resumed(x[16:]), answers)
+
+
 def until(condition):
     end = time.monotonic() + 60
     while not condition() and time.monotonic() < end:

@@ -95,8 +95,8 @@ CRAFTED = {
     "progress no number": (PROGRESS, "1", "samples into an interval"),
     "an update that is due never": (
         ("parts", "schedule", "pending"),
-        {"countdown": 0, "value": None},
-        "its pending update is due in 0 samples",
+        {"countdown": -1, "value": None},
+        "its pending update is due in -1 samples",
     ),
     "counters infinite": (("counters", "samples"), math.inf, "not a state of NOTE"),
     "weights not finite": (("model", "1.weight"), torch.full((3,), torch.nan), "values that are not finite"),

@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+import signal
 import threading
 
 import pytest
@@ -41,6 +42,18 @@ class Interrupted(BaseException):
     """Thrown into a thread at a random moment, as Ctrl-C is."""
 
 
+def continued(name, keywords, victim, stream):
+    """A method that was interrupted goes on, and so does its state in another method. Returns what went wrong."""
+    try:
+        heir = make(name, model=victim.backbone.module, **keywords)
+        heir.load_state_dict(victim.state_dict())
+        if not torch.equal(answers(heir, stream), answers(victim, stream)):
+            return [f"{name} {keywords}: its state continues differently"]
+    except Exception as error:
+        return [f"{name} {keywords}: {error!r}"]
+    return []
+
+
 def trial(number, model, expected, alone):
     """Two methods and the model itself at work; a third is interrupted. Returns what went wrong."""
     chance = random.Random(number)
@@ -75,9 +88,45 @@ def trial(number, model, expected, alone):
             ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted)
         )
         thread.join(0.2)
+    failures += continued(name, keywords, victim, stream)
     if not equal(look(model), before):
         failures.append("the model was changed")
     return failures
+
+
+@pytest.fixture
+def interrupt_later():
+    """A function that raises `Interrupted` in the main thread after some seconds."""
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals arrive in the main thread, and the tests run in another one")
+
+    def raise_interrupted(*_):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, raise_interrupted)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("name", "delay"), [("note", 3), ("note", 8), ("rotta", 8)])
+def test_with_an_update_beside_the_calls_interrupts_do_no_harm(name, delay, interrupt_later):
+    """In the main thread: another one may not be interrupted while it starts a thread, or Python hangs."""
+    chance, model, keywords = random.Random(0), network("iabn"), {"interval": 8, "delay": delay}
+    before, stream = look(model), images(48, seed=1).split(8)
+    for _ in range(20):
+        victim = make(name, model=model, **keywords)
+        try:
+            interrupt_later(0.001 + 0.05 * chance.random())
+            while True:
+                answers(victim, stream)
+        except (Interrupted, RuntimeError) as error:
+            interrupt_later(0)
+            # an interrupt inside a lock of Python's may end as "release unlocked lock"
+            assert isinstance(error, Interrupted) or isinstance(error.__context__, Interrupted)
+        assert continued(name, keywords, victim, stream) == []
+    assert equal(look(model), before)
 
 
 def interrupt(trials):
