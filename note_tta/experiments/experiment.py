@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .cell import PROTOCOLS, Cell, Job, Stream, options
-from .variants import DATASET_OPTIONS, VARIANTS
+from .variants import DATASET_OPTIONS, PROTOCOL_OPTIONS, VARIANTS
 
 _Tables = Literal["table", "methods", "domains", "source", "visits"]
 _Figures = Literal["bars", "sweep", "streams", "curves", "mean curves", "visit curves"]
@@ -104,7 +104,11 @@ def template_for(dataset: str, variant: str, point: Point | None = None, **fixed
     from ..methods import method_class
 
     point, row = point or Point(), VARIANTS[variant]
-    method_options = {**DATASET_OPTIONS.get((row.method, dataset), {}), **dict(row.method_options)}
+    method_options = {
+        **DATASET_OPTIONS.get((row.method, dataset), {}),
+        **PROTOCOL_OPTIONS.get((row.method, point.stream), {}),
+        **dict(row.method_options),
+    }
     batch_size = point.batch_size
     inner = row.method.partition("+")[0]
     if inner == "note" and batch_size != 64:

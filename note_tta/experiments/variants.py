@@ -87,4 +87,11 @@ DATASET_OPTIONS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("roid", "cifar10"): _ADAM,
     ("roid", "cifar100"): _ADAM,
     ("petta", "imagenet"): {"loss": "ce"},
+    ("unmix_tns", "imagenet"): {"batch_size": 16},
+}
+
+# The same per protocol: its authors give UnMix-TNS more components where a batch holds several domains.
+PROTOCOL_OPTIONS: dict[tuple[str, str], Mapping[str, Any]] = {
+    ("unmix_tns", "mixed"): {"components": 128},
+    ("unmix_tns", "mixed-correlated"): {"components": 128},
 }

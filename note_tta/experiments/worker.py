@@ -175,7 +175,12 @@ def build_method(cell: Cell, model: nn.Module, dataset: Dataset | None = None) -
     if "generator" in keywords_of(inner):
         keywords["generator"] = _generator(cell.stream, "method")
     if facts.needs_source and dataset is not None:
-        keywords["source"] = (x for x, _ in dataset.domain("test").batches())
+        clean = dataset.domain("test")
+        few = facts.source_samples
+        order = (
+            slice(None) if few is None else streams.iid(clean.labels, _generator(cell.stream, "source"))[:few]
+        )
+        keywords["source"] = (x for x, _ in clean.batches(order))
     try:
         return make(model, **keywords)
     except TypeError as error:

@@ -247,7 +247,7 @@ class Fleet:
 
     def __contains__(self, stream: Id) -> bool:
         with self._lock:
-            return stream in self._streams
+            return isinstance(stream, str | int) and stream in self._streams
 
     def __len__(self) -> int:
         with self._lock:

@@ -128,9 +128,15 @@ class Backbone:
             moved, changed = is_at != was_at, now != was
             moved_by_torch = moved and not changed and tensor.is_shared()  # on its way to another process
             if (moved or changed) and not moved_by_torch:
+                what = "moved or cast" if moved else "changed"
+                own = (
+                    ""
+                    if isinstance(tensor, nn.Parameter)
+                    else " (unless the model's own forward writes to it)"
+                )
                 raise ValueError(
-                    f"the model's {names.get(id(tensor), 'tensor')} was {'moved or cast' if moved else 'changed'} "
-                    "after the method was made: make a new method from the changed model"
+                    f"the model's {names.get(id(tensor), 'tensor')} was {what} after the method was made: make a new "
+                    f"method from the changed model{own}"
                 )
         self._marks = marks
 
@@ -138,6 +144,7 @@ class Backbone:
     def fingerprint(self) -> str:
         """A hash of up to 1,024 values of each tensor, computed once (about a millisecond for a ResNet-18)."""
         if self._fingerprint is None:
+            self.check()
             digest = hashlib.sha256()
             for name, tensor in sorted((_tensors_of(self.module) | _packed_weights(self.module)).items()):
                 if not name.endswith("num_batches_tracked"):

@@ -82,7 +82,7 @@ class BatchMethod(Method):
             if not self.take_over(draft):
                 self._parts.load(before)
         else:
-            self.counters["skipped_updates"] += 1
+            self.count_skipped()
         return self.answer(logits.detach())
 
     def answer(self, logits: Tensor) -> Tensor:

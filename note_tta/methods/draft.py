@@ -173,6 +173,11 @@ class Draft:
         """Set the gradients of the learned tensors to those of `loss`."""
         for tensor in self.learned:
             tensor.grad = None
+        if not loss.requires_grad:
+            raise ValueError(
+                "the model computes no gradients, so nothing can be learned: remove torch.no_grad() or "
+                "torch.inference_mode() from its forward, or use Source, BNStats or ONDA, which need none"
+            )
         scale = HALF_PRECISION_SCALE if self.backbone.dtype == torch.float16 else 1.0
         (loss * scale).backward()
         for tensor in self.learned:

@@ -18,7 +18,7 @@ from .draft import Descent, Draft, Value, copy_all
 from .method import Method
 from .objectives import entropies
 from .reach import Reach, finite_rows
-from .settings import check_count
+from .settings import check_count, check_rate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -60,8 +60,7 @@ class IntervalMethod(Method):
     ) -> None:
         check_count("interval", interval, 1)
         check_count("delay", delay, 0, interval)
-        if not reach > 0:
-            raise ValueError(f"reach must be greater than 0, got {reach}")
+        check_rate("reach", reach, infinite=True)
         if executor not in EXECUTORS:
             raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, got {executor!r}")
         if not isinstance(memory, Memory):
@@ -114,7 +113,7 @@ class IntervalMethod(Method):
             now = x[start : start + self.room()]
             answers.append(self.receive(now, *self.look(now)))
             start += len(now)
-        return torch.cat(answers)  # a copy: the model may keep the tensor that it returned
+        return torch.cat(answers)
 
     def checked(self, x: Tensor) -> Tensor:
         """Return `x` in the model's dtype; refuse what is no batch of samples of the memory's shape."""
@@ -190,7 +189,7 @@ class IntervalMethod(Method):
 
     def _start_update(self) -> None:
         if len(self.memory) == 0:
-            self.counters["skipped_updates"] += 1
+            self.count_skipped()
             return
         x = self.batch().to(self.backbone.device, self.backbone.dtype)
         before = Value(self.changing(), self.descent.moments)

@@ -38,6 +38,8 @@ BAD_IN_A_ROW = 64
 """Rejected samples in a row after which the method warns."""
 UNDONE_IN_A_ROW = 3
 """Updates in a row that were undone after which the method warns."""
+SKIPPED_IN_A_ROW = 32
+"""Updates in a row that had nothing to learn from after which the method warns."""
 
 
 class Method(ABC):
@@ -68,6 +70,8 @@ class Method(ABC):
     """Whether it accepts only images."""
     needs_source: ClassVar[bool] = False
     """Whether it needs samples or statistics of the source data."""
+    source_samples: ClassVar[int | None] = None
+    """How many source samples, in random order, it gets in experiments; None means all, in their own order."""
     passes: ClassVar[str] = "1"
     """Forward passes per sample, and backward passes after a slash."""
     keeps: ClassVar[str] = ""
@@ -95,6 +99,7 @@ class Method(ABC):
         self._settings_at_start: dict[str, Any] | None = None
         self._rejected_in_a_row = 0
         self._undone_in_a_row = 0
+        self._skipped_in_a_row = 0
         self._warned: set[str] = set()
         self._lock = threading.RLock()
         self._made: dict[str, Any] = {}
@@ -170,7 +175,7 @@ class Method(ABC):
             if self._settings_at_start is not None:
                 self._take_settings(self._settings_at_start)
             self.paused = False
-            self._rejected_in_a_row = self._undone_in_a_row = 0
+            self._rejected_in_a_row = self._undone_in_a_row = self._skipped_in_a_row = 0
 
     def pause(self) -> None:
         """Stop learning: samples are still answered and counted, but not stored."""
@@ -257,8 +262,7 @@ class Method(ABC):
                 states.check_finite(state["model"], like=self.backbone.source)
                 states.check_finite(state["parts"], like=twin._parts.states())
                 if state["settings"] != settings:
-                    self._check_settings(state["settings"])
-                    twin._take_settings(state["settings"])
+                    twin._take_settings(self._checked_settings(state["settings"]))
                 twin._load(copy.deepcopy(state))
             except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
                 raise ValueError(f"not a state of {type(self).__name__}: {error}") from error
@@ -349,11 +353,12 @@ class Method(ABC):
         if len(x) == 0:
             with torch.no_grad():
                 return self.backbone.run(self.model, x.new_zeros(1, *x.shape[1:]))[:0]
-        return self.forward(x).detach()
+        return self.forward(x).detach().clone()  # the model may use the tensor that it returned again
 
     def count_update(self, took_effect: bool) -> bool:
         """Count an update that took effect, or that was undone because it was not finite; warn of several of these."""
         self.counters["updates" if took_effect else "rejected_updates"] += 1
+        self._skipped_in_a_row = 0
         self._undone_in_a_row = 0 if took_effect else self._undone_in_a_row + 1
         if self._undone_in_a_row >= UNDONE_IN_A_ROW:
             self.warn(
@@ -362,6 +367,17 @@ class Method(ABC):
                 "A smaller lr or a wider dtype may help",
             )
         return took_effect
+
+    def count_skipped(self) -> None:
+        """Count an update that had nothing to learn from, and warn of many of these in a row."""
+        self.counters["skipped_updates"] += 1
+        self._skipped_in_a_row += 1
+        if self._skipped_in_a_row >= SKIPPED_IN_A_ROW:
+            self.warn(
+                "skipped_updates",
+                f"the last {self._skipped_in_a_row} updates were skipped: no sample was suitable to learn from. Larger "
+                "batches, or a less strict choice of samples (`confidence`, `margin`, `redundancy`), may help",
+            )
 
     def all_finite(self, logits: Tensor) -> Tensor:
         """Return `logits` if all are finite. Otherwise `__call__` leaves out the bad samples and tries again."""
@@ -386,12 +402,13 @@ class Method(ABC):
         self.counters.update({name: int(state["counters"][name]) for name in COUNTERS})
         self.paused = bool(state["paused"])
 
-    def _check_settings(self, settings: dict[str, Any]) -> None:
-        """Refuse settings that the constructor would refuse."""
+    def _checked_settings(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return settings as the constructor keeps them; refuse those that it would refuse."""
         keywords = set(states.keywords(type(self))) - {"memory"}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            type(self)(self.backbone, **({name: getattr(self, name) for name in keywords} | settings))
+            made = type(self)(self.backbone, **({name: getattr(self, name) for name in keywords} | settings))
+        return {name: getattr(made, name) for name in settings}
 
     def _take_settings(self, settings: dict[str, Any]) -> None:
         for name, value in settings.items():

@@ -93,8 +93,8 @@ def move_components(model: nn.Module) -> nn.Module:
 
 
 def all_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """Return every parameter of the model by name."""
-    return dict(model.named_parameters())
+    """Return every parameter of the model by name; those of integers cannot learn."""
+    return {name: p for name, p in model.named_parameters() if p.is_floating_point()}
 
 
 def nothing(model: nn.Module) -> dict[str, Tensor]:

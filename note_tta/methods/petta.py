@@ -162,4 +162,4 @@ class PeTTA(RoTTA):
             F.cosine_similarity(student.tensors[name].flatten(), self.backbone.source[name].flatten(), dim=0)
             for name in self.descent.shapes
         ]
-        return torch.stack(cosines).mean()
+        return torch.stack(cosines).mean() if cosines else torch.zeros(())

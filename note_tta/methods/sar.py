@@ -62,8 +62,7 @@ class SAR(BatchMethod):
         skip: Skip = last_layers,
         output: Output = None,
     ) -> None:
-        if not margin > 0:
-            raise ValueError(f"margin must be greater than 0, got {margin}")
+        check_rate("margin", margin, infinite=True)
         check_rate("rho", rho, zero=True)
         check_share("reset_below", reset_below)
         super().__init__(model, lr=lr, optimizer=optimizer, adapts=AffineOutside(skip), output=output)

@@ -28,11 +28,12 @@ def check_share(name: str, value: float) -> None:
         raise ValueError(f"{name} must be in [0, 1], got {value}")
 
 
-def check_rate(name: str, value: float, *, zero: bool = False) -> None:
-    """Refuse a value that is not a finite number greater than 0 (or at least 0, if `zero` is allowed)."""
+def check_rate(name: str, value: float, *, zero: bool = False, infinite: bool = False) -> None:
+    """Refuse a value that is not a number greater than 0, or not finite; `zero` and `infinite` may be allowed."""
     _check_number(name, value)
-    if not (value >= 0 if zero else value > 0) or value == math.inf:
-        raise ValueError(f"{name} must be {'at least' if zero else 'greater than'} 0 and finite, got {value}")
+    if not (value >= 0 if zero else value > 0) or (value == math.inf and not infinite):
+        bounds = f"{'at least' if zero else 'greater than'} 0{'' if infinite else ' and finite'}"
+        raise ValueError(f"{name} must be {bounds}, got {value}")
 
 
 def _check_number(name: str, value: object) -> None:

@@ -77,6 +77,9 @@ class Reference:
             raise ValueError("what it knows about the source has other fields than this version's")
         found = cls(**state)
         tensors = (found.canaries, found.answers, found.chances, found.entropies, found.spread)
+        numbers = (found.error, found.threshold)
+        if type(found.samples) is not int or not all(type(number) is float for number in numbers):
+            raise ValueError("its error, threshold or number of samples is not a number")
         if not all(isinstance(tensor, Tensor) and len(tensor) for tensor in tensors):
             raise ValueError("it has no source samples")
         if len({len(tensor) for tensor in tensors[:3]}) != 1 or found.entropies.ndim != 2:

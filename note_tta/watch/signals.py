@@ -44,7 +44,7 @@ def lost_probability(logits: Tensor, answers: Tensor, chances: Tensor) -> Tensor
     of the stream does not matter.
 
     Args:
-        logits: The adapted model's logits `[N, K]`.
+        logits: The adapted model's logits `[N, K]`; an answer of NaN has lost everything.
         answers: The source model's answers `[N]`.
         chances: The probabilities that the source model gave to them, `[N]`.
 
@@ -53,7 +53,7 @@ def lost_probability(logits: Tensor, answers: Tensor, chances: Tensor) -> Tensor
         tensor([0.2500])
     """
     now = logits.float().softmax(dim=1).gather(1, answers[:, None])[:, 0]
-    return (chances - now).clamp(min=0)
+    return (chances - now.nan_to_num(0.0)).clamp(min=0)
 
 
 def persistence(answer: int, before: int, weights: Tensor) -> float:

@@ -269,7 +269,7 @@ class Tally:
             raise ValueError("its tally has other entries than this version's")
         for name, value in state.items():
             kinds = (int, type(None)) if name in ("resting_since", "woken", "target") else (type(own[name]),)
-            if not isinstance(value, kinds):
+            if type(value) not in kinds:
                 raise ValueError(f"its {name} is a {type(value).__name__}")
             if name == "waiting":
                 self.waiting = [state[name]] if len(state[name]) else []

@@ -215,6 +215,16 @@ def test_methods_that_add_to_eta_select_samples_as_eta_does(dataset):
         assert selection.items() <= DATASET_OPTIONS[name, dataset].items(), name
 
 
+def test_unmix_tns_has_more_components_where_a_batch_holds_several_domains():
+    components = {
+        stream: dict(template_for("cifar100", "unmix_tns", Point(stream=stream)).method_options).get(
+            "components"
+        )
+        for stream in ("ptta", "mixed", "mixed-correlated")
+    }
+    assert components == {"ptta": None, "mixed": 128, "mixed-correlated": 128}
+
+
 class TestNetworksWithoutBatchNorm:
     @pytest.mark.parametrize(("model", "norm"), [("vit_tiny", "ln"), ("resnet20_gn", "gn")])
     def test_a_row_uses_the_networks_own_norm_layers(self, model, norm):

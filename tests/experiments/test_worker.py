@@ -1,9 +1,11 @@
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from note_tta import streams
+from note_tta.experiments import worker
 from note_tta.experiments.cell import PROTOCOLS, Stream, options
 from note_tta.experiments.experiment import Point, stream_at, template_for
 from note_tta.experiments.source_models import SourceModels, find_checkpoint
@@ -132,6 +134,21 @@ def test_a_protocol_goes_over_several_domains_and_tells_each_visits_error(tiny, 
         assert record.result["samples"] == 120 * visits
         mean = sum(sum(of_domain) for of_domain in errors.values()) / (2 * visits)
         assert record.result["error"] == pytest.approx(mean, abs=1e-3)
+
+
+def test_eata_gets_a_random_part_of_the_source_and_petta_all_in_its_own_order(monkeypatch):
+    labels = torch.arange(2500) // 250  # sorted by class
+    domain = SimpleNamespace(labels=labels)
+    domain.batches = lambda order=slice(None): [(labels[order], None)]
+    given = {}
+    for name in ("eata", "petta"):
+        monkeypatch.setattr(
+            worker, "find_method", lambda name: lambda model, source, **_: given.update({name: list(source)})
+        )
+        build_method(template_for("cifar10", name), None, SimpleNamespace(domain=lambda _: domain))
+    (some,), (all_of_them,) = given["eata"], given["petta"]
+    assert torch.equal(all_of_them, labels)
+    assert len(some) == 2000 and some[:64].unique().tolist() == list(range(10))
 
 
 def test_the_names_of_protocols_are_those_of_the_streams():

@@ -148,8 +148,9 @@ class KeepsItsAnswer(nn.Module):
         return self.answer.copy_(logits)
 
 
-def test_an_answer_stays_when_the_model_uses_its_tensor_again():
-    method = make("note", model=KeepsItsAnswer())
+@pytest.mark.parametrize("name", ["note", "source", "bn_stats"])
+def test_an_answer_stays_when_the_model_uses_its_tensor_again(name):
+    method = make(name, model=KeepsItsAnswer())
     first = method(images(1, seed=1))
     kept = first.clone()
     method(images(1, seed=2))

@@ -605,3 +605,63 @@ def test_a_state_loads_at_once_while_an_update_is_computed():
     method.load_state_dict(state)  # it would wait for ever
     let_go.set()
     assert method.counters["samples"] == 0
+
+
+class WithoutGradients(nn.Module):
+    """A model whose forward computes no gradients, as some that are made for deployment."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = network("iabn")
+
+    @torch.no_grad()
+    def forward(self, x):
+        return self.inner(x)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in LEARNING if name not in ("onda", "unmix_tns", "eata", "petta")]
+)
+def test_a_model_that_computes_no_gradients_is_told_from_others(name):
+    method = make(name, model=WithoutGradients(), **EAGER.get(name, {}))
+    with pytest.raises(ValueError, match=r"computes no gradients.*remove torch.no_grad\(\)"):
+        for _ in range(2):
+            method(images(64))
+
+
+@pytest.mark.parametrize(("name", "settings"), [("sotta", {"confidence": 0.999}), ("eta", {"margin": 1e-6})])
+def test_a_stream_that_is_never_learned_from_is_warned_of_once(name, settings):
+    method = make(name, **settings)
+    for _ in range(31):
+        method(images(64))
+    with pytest.warns(RuntimeWarning, match="the last 32 updates were skipped") as caught:
+        for _ in range(40):
+            method(images(64))
+    assert len(caught) == 1 and method.counters["skipped_updates"] == 71
+    assert method.counters["updates"] == 0
+
+
+def test_a_state_is_not_given_the_fingerprint_of_a_model_that_was_changed_since():
+    model = network("iabn")
+    method = tta.NOTE(model)
+    method(images(64))
+    with torch.no_grad():
+        model[-1].weight.neg_()
+    with pytest.raises(ValueError, match="was changed after the method was made"):
+        method.state_dict()
+
+
+def test_a_parameter_of_integers_does_not_learn():
+    model = network()
+    model.shift = nn.Parameter(torch.zeros(2, dtype=torch.long), requires_grad=False)
+    method = tta.CoTTA(model, augmentations=2)
+    method(images(8))
+    assert method.counters["updates"] == 1
+
+
+def test_a_state_without_the_name_of_the_classifier_finds_it_again():
+    method = tta.LAME(network())
+    answers, state = method(images(8)), method.state_dict()
+    state["settings"]["classifier"] = None
+    method.load_state_dict(state)
+    assert torch.equal(method(images(8)), answers)

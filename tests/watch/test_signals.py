@@ -36,6 +36,11 @@ def test_what_source_samples_win_does_not_make_up_for_what_others_lose():
     torch.testing.assert_close(lost, torch.tensor([0.0, 0.2]))
 
 
+def test_an_answer_of_nan_has_lost_everything():
+    lost = lost_probability(torch.tensor([[torch.nan, 0.0]]), torch.tensor([0]), torch.tensor([0.75]))
+    torch.testing.assert_close(lost, torch.tensor([0.75]))
+
+
 def test_copies_are_found_among_others():
     x = torch.rand(10, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     assert copies(x) == 0
