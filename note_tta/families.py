@@ -10,7 +10,7 @@ from torch import nn
 
 from .methods import METHODS
 from .methods.norm import norm_layers
-from .nn import IABN1d, IABN2d, IABN3d
+from .nn.iabn import IABN
 
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -172,7 +172,7 @@ def examine(model: nn.Module) -> Examination:
 
 def _family(model: nn.Module, layers: list[nn.Module]) -> str:
     """Return the family of a model, by its norm layers and, for BatchNorm1d, by whether it has convolutions."""
-    if any(isinstance(layer, IABN1d | IABN2d | IABN3d) for layer in layers):
+    if any(isinstance(layer, IABN) for layer in layers):
         return "converted"
     batch = [layer for layer in layers if isinstance(layer, _PLAIN)]
     if not batch:

@@ -13,10 +13,10 @@ from .filter import TemporalFilter
 from .memory import Memory
 from .methods.backbone import structural_copy
 from .methods.method import Method
-from .methods.norm import IABN, batch_norms, norm_layers
+from .methods.norm import batch_norms, norm_layers
 from .methods.note import NOTE
 from .methods.wrapper import Wrapper
-from .nn.iabn import convert_iabn
+from .nn.iabn import IABN, convert_iabn
 from .nn.unmix import UnMixTNS2d
 
 __all__ = ["adapt"]

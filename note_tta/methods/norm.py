@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from ..nn import IABN1d, IABN2d, IABN3d, PrepackedConv2d, kernels
-from ..nn.iabn import PLAIN_FORWARDS
+from ..nn import PrepackedConv2d, kernels
+from ..nn.iabn import IABN, PLAIN_FORWARDS
 from ..nn.unmix import UnMixTNS2d
 
-IABN = (IABN1d, IABN2d, IABN3d)
 NORM_LAYERS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _InstanceNorm)
 
 

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from ..memory import PBRS, Memory
+from ..nn.iabn import IABN
 from ..nn.unmix import UnMixTNS2d
 from .backbone import Backbone, Output
 from .draft import Draft
 from .interval import IntervalMethod
-from .norm import IABN, batch_norms, norm_tensors
+from .norm import batch_norms, norm_tensors
 from .objectives import entropy
 from .settings import check_count, check_rate, check_share
 

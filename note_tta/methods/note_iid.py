@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import nn
 
+from ..nn.iabn import IABN
 from .backbone import Backbone
-from .norm import IABN, batch_norms
+from .norm import batch_norms
 from .tent import TENT
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from ..names import check_known
-from ..nn import IABN1d, IABN2d, IABN3d, convert_iabn
+from ..nn.iabn import IABN, convert_iabn
 from .cnn import DigitsCNN, SensorCNN
 from .convnext import ConvNeXt
 from .normalize import AUTHORS_INPUT, IMAGENET_INPUT, Normalize
@@ -176,7 +176,7 @@ def architecture(model: nn.Module) -> dict[str, Any]:
 
 def iabn_settings(model: nn.Module) -> dict[str, Any]:
     """The `alpha` and `correction` of a model's first IABN layer; empty if it has none."""
-    layer = next((m for m in model.modules() if isinstance(m, IABN1d | IABN2d | IABN3d)), None)
+    layer = next((m for m in model.modules() if isinstance(m, IABN)), None)
     return {} if layer is None else {"alpha": layer.alpha, "correction": layer.correction}
 
 

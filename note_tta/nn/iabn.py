@@ -139,6 +139,9 @@ class IABN3d(_IABN, nn.BatchNorm3d):
     """Instance-Aware BatchNorm over `[B, C, D, H, W]`."""
 
 
+IABN = (IABN1d, IABN2d, IABN3d)
+"""The three layers, for `isinstance`."""
+
 _IABN_OF: dict[type[_BatchNorm], type[_IABN]] = {
     nn.BatchNorm1d: IABN1d,
     nn.BatchNorm2d: IABN2d,
@@ -207,13 +210,18 @@ def _replace(model: nn.Module, kinds: dict[Any, Any], settings: dict[str, Any]) 
             )
         kind = next((kinds[base] for base in type(module).__mro__ if base in kinds), None)
         if kind is not None:
-            if type(module).forward not in PLAIN_FORWARDS:
-                raise ValueError(
-                    f"{type(module).__name__} has its own forward, which would be lost: "
-                    "split it into a BatchNorm and the rest first"
-                )
+            refuse_own_forward(module)
             replaced[module] = _recast(module, kind, settings)
     return swap_modules(model, replaced)
+
+
+def refuse_own_forward(layer: nn.Module, *others: Any) -> None:
+    """Refuse to replace a layer whose forward is neither in `PLAIN_FORWARDS` nor one of the `others`."""
+    if type(layer).forward not in (*PLAIN_FORWARDS, *others):
+        raise ValueError(
+            f"{type(layer).__name__} has its own forward, which would be lost: "
+            "split it into a BatchNorm and the rest first"
+        )
 
 
 def swap_modules(model: nn.Module, replaced: dict[nn.Module, nn.Module]) -> nn.Module:

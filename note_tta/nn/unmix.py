@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .functional import normalize, widened
-from .iabn import PLAIN_FORWARDS, swap_modules
+from .iabn import refuse_own_forward, swap_modules
 
 TEMPERATURE = 0.07
 """How sharply a sample is assigned to the components that its means resemble."""
@@ -170,11 +170,7 @@ def _refuse_unsuitable(name: str, layer: nn.BatchNorm2d) -> None:
         raise ValueError(
             f"layer {name!r} has no running statistics to start from (track_running_stats=False)"
         )
-    if type(layer).forward not in (*PLAIN_FORWARDS, UnMixTNS2d.forward):
-        raise ValueError(
-            f"{type(layer).__name__} has its own forward, which would be lost: "
-            "split it into a BatchNorm and the rest first"
-        )
+    refuse_own_forward(layer, UnMixTNS2d.forward)
 
 
 def _converted(
