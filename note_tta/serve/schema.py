@@ -87,20 +87,15 @@ def openapi() -> Json:
     }
     bodies = dict.fromkeys((*ARRAYS, *IMAGES), array) | {"application/json": {"schema": numbers}}
     state = {"application/octet-stream": array}
+    sent = {"200": {"description": "JSON and numbers; nothing in it is executed.", "content": state}}
+    forgotten = {"204": {"description": "It is forgotten."}}
     paths: Json = {
         f"{one}/samples": {
             "parameters": [_ID],
             "post": _operation(
                 "Answer samples, and let the stream learn from them",
                 _ANSWER,
-                400,
-                408,
-                409,
-                413,
-                415,
-                422,
-                429,
-                503,
+                *(400, 408, 409, 413, 415, 422, 429, 503),
             )
             | {"parameters": [_SEQUENCE], "requestBody": {"required": True, "content": bodies}},
         },
@@ -108,13 +103,7 @@ def openapi() -> Json:
         one: {
             "parameters": [_ID],
             "get": _operation("A stream: health, counters, events, history", _SUMMARY, 400, 404, 429),
-            "delete": {
-                "summary": "Forget a stream",
-                "responses": {
-                    "204": {"description": "It is forgotten."},
-                    **_refusals(400, 401, 403, 404, 429),
-                },
-            },
+            "delete": _request("Forget a stream", forgotten, 400, 404, 429),
         },
         f"{one}/memory": {
             "parameters": [_ID],
@@ -122,13 +111,7 @@ def openapi() -> Json:
         },
         f"{one}/state": {
             "parameters": [_ID],
-            "get": {
-                "summary": "A stream's state, to move it elsewhere",
-                "responses": {
-                    "200": {"description": "JSON and numbers; nothing in it is executed.", "content": state},
-                    **_refusals(400, 401, 403, 404, 429),
-                },
-            },
+            "get": _request("A stream's state, to move it elsewhere", sent, 400, 404, 429),
             "put": _operation("Continue a stream from a state", _SUMMARY, 400, 408, 413, 422, 429)
             | {"requestBody": {"required": True, "content": state}},
         },
@@ -162,22 +145,16 @@ _CHANGES = {
 
 def _operation(summary: str, answer: Json, *refusals: int) -> Json:
     content = {"application/json": {"schema": answer}}
-    return {
-        "summary": summary,
-        "responses": {"200": {"description": "Done.", "content": content}, **_refusals(401, 403, *refusals)},
-    }
+    return _request(summary, {"200": {"description": "Done.", "content": content}}, *refusals)
 
 
 def _text(summary: str, kind: str, *refusals: int) -> Json:
     content = {kind: {"schema": {"type": "string"}}}
-    return {
-        "summary": summary,
-        "responses": {"200": {"description": "Text.", "content": content}, **_refusals(401, 403, *refusals)},
-    }
+    return _request(summary, {"200": {"description": "Text.", "content": content}}, *refusals)
 
 
-def _refusals(*statuses: int) -> Json:
-    content = {"application/json": {"schema": _REASON}}
-    return {
-        str(status): {"description": "Refused, with a reason.", "content": content} for status in statuses
-    }
+def _request(summary: str, answers: Json, *refusals: int) -> Json:
+    """A request with its answers by status; without access, each one is refused with 401 or 403."""
+    refused = {"description": "Refused, with a reason.", "content": {"application/json": {"schema": _REASON}}}
+    statuses = map(str, (401, 403, *refusals))
+    return {"summary": summary, "responses": answers | dict.fromkeys(statuses, refused)}
