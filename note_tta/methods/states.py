@@ -61,10 +61,7 @@ def check(state: Any, method: Method) -> None:
     _check_layers(state["layers"], method.backbone.layers)
     _check_fingerprint(state["fingerprint"], method.backbone.fingerprint)
     for what, keys in (("model", method.tensors), ("parts", method._parts), ("counters", method.counters)):
-        if not isinstance(state[what], dict) or state[what].keys() != keys.keys():
-            raise ValueError(
-                f"the state's entry {what!r} does not fit: expected the keys {sorted(keys)[:6]}…"
-            )
+        _check_keys(state, what, keys)
     for name, tensor in method.tensors.items():
         other = state["model"][name]
         if not isinstance(other, Tensor) or other.shape != tensor.shape or other.dtype != tensor.dtype:
@@ -79,10 +76,7 @@ def check_wrapper(state: Any, wrapper: Wrapper) -> None:
     own = type(wrapper).__name__
     _check_kind(state, own, WRAPPER_KEYS)
     _check_fingerprint(state["fingerprint"], wrapper.backbone.fingerprint)
-    if not isinstance(state["parts"], dict) or state["parts"].keys() != wrapper._parts.keys():
-        raise ValueError(
-            f"the state's entry 'parts' does not fit: expected the keys {sorted(wrapper._parts)[:6]}…"
-        )
+    _check_keys(state, "parts", wrapper._parts)
     if not isinstance(state["inner"], dict) or state["inner"].get("fingerprint") != state["fingerprint"]:
         raise ValueError(f"not a state of {own}: the inner state belongs to another model")
     _check_settings(state["settings"], plain_settings(wrapper))
@@ -154,6 +148,11 @@ def _check_kind(state: Any, own: str, keys: tuple[str, ...]) -> None:
         raise ValueError(
             f"the state has format version {version!r:.40}, but this library reads up to {VERSION}: update note-tta"
         )
+
+
+def _check_keys(state: dict[str, Any], what: str, own: Mapping[str, Any]) -> None:
+    if not isinstance(state[what], dict) or state[what].keys() != own.keys():
+        raise ValueError(f"the state's entry {what!r} does not fit: expected the keys {sorted(own)[:6]}…")
 
 
 def _check_fingerprint(theirs: Any, ours: str) -> None:
