@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FunctionType, ModuleType
@@ -18,7 +17,7 @@ import note_tta as tta
 from note_tta.models import build_model
 
 from .baselines import Arithmetic, CountingPBRS, ResearchLoop, plain_iabn
-from .measure import Figure, quartiles, ratio_figure, ratios, take_turns
+from .measure import Figure, quartiles, ratio_figure, ratios, side_by_side, take_turns
 
 BATCH = 64
 
@@ -37,7 +36,8 @@ def parts(repeats: int, samples: int) -> dict[str, Callable[[], Iterator[Figure]
     }
 
 
-def _models() -> tuple[nn.Module, nn.Module]:
+def networks() -> tuple[nn.Module, nn.Module]:
+    """The same ResNet-18 with BatchNorm and with IABN."""
     torch.manual_seed(0)
     plain = build_model("resnet18", 10)
     return plain, tta.convert_iabn(copy.deepcopy(plain))
@@ -54,7 +54,7 @@ def _stream(samples: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _streams(samples: int) -> Iterator[Figure]:
     """Every contender takes the whole stream; after each batch the next contender has its turn with it."""
-    bn, iabn = _models()
+    bn, iabn = networks()
     note, tent, source = tta.NOTE(iabn), tta.TENT(copy.deepcopy(bn)), tta.Source(copy.deepcopy(bn))
     arithmetic, research = Arithmetic(copy.deepcopy(bn)), ResearchLoop(plain_iabn(copy.deepcopy(bn)))
     contenders: dict[str, Callable[[Tensor, Tensor], object]] = {
@@ -111,19 +111,12 @@ def _in_turns(
     warm, label = torch.rand(BATCH, 3, 32, 32), torch.zeros(BATCH, dtype=torch.long)
     for call in contenders.values():
         call(warm, label)
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for number, (x, y) in enumerate(_stream(samples)):
-        names = list(contenders)
-        for name in names if number % 2 == 0 else reversed(names):
-            start = time.perf_counter()
-            contenders[name](x, y)
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
+    return side_by_side(contenders, _stream(samples))
 
 
 def _latency(repeats: int) -> Iterator[Figure]:
     """Single samples between two updates, beside Source and beside BatchNorm folded into the convolutions."""
-    bn, iabn = _models()
+    bn, iabn = networks()
     x = torch.rand(1, 3, 32, 32)
     folded = fuse(bn.eval())
     compiled = torch.compile(folded)
@@ -141,7 +134,7 @@ def _latency(repeats: int) -> Iterator[Figure]:
 
 def _prepacked(repeats: int) -> Iterator[Figure]:
     """The same with prepacked convolutions, which the caller chooses, also in the folded model."""
-    bn, iabn = _models()
+    bn, iabn = networks()
     x = torch.rand(1, 3, 32, 32)
     folded = fuse(bn.eval())
     packed = tta.prepack_convolutions(copy.deepcopy(folded))
@@ -189,7 +182,7 @@ def _memories(repeats: int) -> Iterator[Figure]:
 
 def _wrapping(repeats: int) -> Iterator[Figure]:
     """What it costs to make a method of a model: time, and bytes beyond those that the model has."""
-    _, model = _models()
+    _, model = networks()
     times = [1e3 * s for s in take_turns({"wrap": lambda: tta.NOTE(model)}, repeats)["wrap"]]
     low, middle, high = quartiles(times)
     yield Figure("wrapping a ResNet-18", middle, low, high, 15.0, unit="ms")
@@ -208,7 +201,7 @@ def _beyond(model: nn.Module, method: tta.Method) -> int:
 
 def _held() -> Figure:
     """Bytes of the tensors that NOTE keeps after some updates, beyond the model and its 64 samples."""
-    _, model = _models()
+    _, model = networks()
     batch = torch.rand(BATCH, 3, 32, 32)
     method = tta.NOTE(model)
     for _ in range(3):

@@ -60,13 +60,9 @@ class ResearchLoop:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = model.eval()
-        for p in model.parameters():
-            p.requires_grad_(False)
-        self.layers = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+        self.model, self.layers = model, _let_norm_layers_learn(model)
         for layer in self.layers:
             layer.momentum = 0.01
-            layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)
         self.optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-4)
         self.memory = PBRS(64)
         self.predictions: list[int] = []
@@ -109,12 +105,7 @@ class Arithmetic:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = model.eval()
-        for p in model.parameters():
-            p.requires_grad_(False)
-        self.layers = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
-        for layer in self.layers:
-            layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)
+        self.model, self.layers = model, _let_norm_layers_learn(model)
 
     def __call__(self, x: Tensor) -> None:
         """Take a batch."""
@@ -127,6 +118,15 @@ class Arithmetic:
         for layer in self.layers:
             layer.eval()
             layer.weight.grad = layer.bias.grad = None
+
+
+def _let_norm_layers_learn(model: nn.Module) -> list[nn.BatchNorm2d]:
+    """Put a model into eval mode, let nothing but its BatchNorm layers learn, and return these layers."""
+    layers = [m for m in model.eval().modules() if isinstance(m, nn.BatchNorm2d)]
+    model.requires_grad_(False)
+    for layer in layers:
+        layer.requires_grad_(True)
+    return layers
 
 
 class CountingPBRS(Memory):

@@ -235,7 +235,7 @@ def score(work: Path, known: dict[str, Any]) -> dict[str, Any]:
         filtered = [_error(Runs()(logits), labels) for logits, labels in kept]
         row = {"data": data, "layers": layer, "method": method, "order": order, "streams": len(kept)}
         row["samples"] = round(sum(len(labels) for _, labels in kept) / len(kept))
-        row["run"] = round(sum(_run_length(labels) for _, labels in kept) / len(kept), 2)
+        row["run"] = round(sum(tta.streams.mean_run_length(labels) for _, labels in kept) / len(kept), 2)
         row["error"], row["filtered"] = _mean(plain), _mean(filtered)
         if order == "correlated" and method != "lame":
             row["doubled"] = _mean(_error(Runs()(2 * logits), labels) for logits, labels in kept)
@@ -294,10 +294,6 @@ def _error(logits: Tensor, labels: Tensor) -> float:
 def _mean(values: Any) -> float:
     values = list(values)
     return round(sum(values) / len(values), 3)
-
-
-def _run_length(labels: Tensor) -> float:
-    return len(labels) / (1 + int((labels[1:] != labels[:-1]).sum()))
 
 
 def main() -> None:

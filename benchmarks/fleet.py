@@ -24,7 +24,7 @@ from note_tta.models import build_model
 
 from . import fleet_equality
 from .fleet_equality import one_by_one
-from .measure import Figure, quartiles
+from .measure import Figure, quartiles, side_by_side
 
 TICK = 64
 """Samples of a call."""
@@ -304,15 +304,7 @@ def _mixed(fleet: tta.Fleet, mixes: Iterator[list[int]]) -> Call:
 
 def _side_by_side(contenders: dict[str, Call], mixes: Iterator[list[int]]) -> dict[str, list[float]]:
     """Seconds of each call; contenders take turns with the same samples."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for number, ids in enumerate(mixes):
-        x = _images()
-        names = list(contenders)
-        for name in names if number % 2 == 0 else reversed(names):
-            start = time.perf_counter()
-            contenders[name](ids, x)
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
+    return side_by_side(contenders, ((ids, _images()) for ids in mixes))
 
 
 def _rate(name: str, seconds: dict[str, list[float]], ours: str, theirs: str, bar: float | None) -> Figure:

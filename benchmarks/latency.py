@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import note_tta as tta
 from note_tta.methods.method import Method
 from note_tta.models import build_model
 
+from .adaptation import networks
 from .measure import Figure, quartiles
 
 PAUSE = 0.060
@@ -88,16 +88,9 @@ def parts(frames: int) -> dict[str, Callable[[], Iterator[Figure]]]:
     return found
 
 
-def _networks() -> tuple[nn.Module, nn.Module]:
-    """The same ResNet-18 with BatchNorm and with IABN."""
-    torch.manual_seed(0)
-    bn = build_model("resnet18", 10)
-    return bn, tta.convert_iabn(copy.deepcopy(bn))
-
-
 def _camera(frames: int) -> Iterator[Figure]:
     """A caller that pauses. The environment says whether threads are bound to processors, and so does the name."""
-    bn, iabn = _networks()
+    bn, iabn = networks()
     source, inside = Contender(tta.Source(bn)), Contender(tta.NOTE(iabn))
     source_paced = Contender(tta.Source(bn), PAUSE)
     paced = Contender(tta.NOTE(iabn, delay=64), PAUSE)
@@ -111,7 +104,7 @@ def _camera(frames: int) -> Iterator[Figure]:
 
 def _back_to_back(frames: int) -> Iterator[Figure]:
     """A caller that never pauses, and so must wait for updates."""
-    bn, iabn = _networks()
+    bn, iabn = networks()
     source = Contender(tta.Source(bn))
     one = Contender(tta.NOTE(iabn, delay=64))
     all_threads = Contender(tta.NOTE(iabn, delay=64, executor="threads"))

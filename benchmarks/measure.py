@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from note_tta.files import write_text
 from note_tta.provenance import provenance
 
 Contender = Callable[[], object]
@@ -68,11 +69,28 @@ def take_turns(
         loops[name] = max(1, math.ceil(least / max(once, 1e-9)))
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for repeat in range(repeats):
-        names = list(contenders)
-        for name in names if repeat % 2 == 0 else reversed(names):
+        for name in in_turn(contenders, repeat):
             contenders[name]()
             seconds[name].append(_seconds(contenders[name], loops[name]))
     return seconds
+
+
+def side_by_side(
+    contenders: dict[str, Callable[..., object]], stream: Iterable[tuple[Any, ...]]
+) -> dict[str, list[float]]:
+    """Seconds of each contender's calls, one for each item of the stream, in turns and in alternating order."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for number, arguments in enumerate(stream):
+        for name in in_turn(contenders, number):
+            start = time.perf_counter()
+            contenders[name](*arguments)
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def in_turn(names: Iterable[str], number: int) -> list[str]:
+    """The names in the order of a round: every second round turns it around."""
+    return list(names)[:: -1 if number % 2 else 1]
 
 
 def _seconds(call: Contender, loops: int) -> float:
@@ -96,11 +114,6 @@ def ratios(above: list[float], below: list[float]) -> list[float]:
     return [a / b for a, b in zip(above, below, strict=True)]
 
 
-def geometric_mean(values: Iterable[float]) -> float:
-    """The mean that suits ratios."""
-    return statistics.geometric_mean(list(values))
-
-
 def ratio_figure(
     name: str,
     rounds: list[list[float]],
@@ -110,7 +123,7 @@ def ratio_figure(
     detail: dict[str, object] | None = None,
 ) -> Figure:
     """A figure from ratios in rounds, one list for each case; several cases become their geometric mean."""
-    low, value, high = (geometric_mean(column) for column in zip(*map(quartiles, rounds), strict=True))
+    low, value, high = map(statistics.geometric_mean, zip(*map(quartiles, rounds), strict=True))
     return Figure(name, value, low, high, bar, at_most, detail=detail)
 
 
@@ -133,10 +146,7 @@ def write_figures(path: Path, figures: Iterable[Figure], *, keep: bool = False, 
         old = {"commit": before["provenance"]["commit"]}
         measured = {figure["name"]: old | figure for figure in before["figures"]} | measured
     content = {"provenance": source, **more, "figures": [*measured.values()]}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def free_port() -> int:
