@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from markdown_table import markdown_table
 
 STUDY = Path(__file__).resolve().parents[2] / "results" / "studies" / "filter.json"
 TITLES = {
@@ -56,7 +57,7 @@ def gains() -> str:
         "Shuffled",
         "Worst shuffled",
     )
-    return _table(heads, rows) + _legend()
+    return markdown_table(heads, rows) + _legend()
 
 
 def variants() -> str:
@@ -70,7 +71,7 @@ def variants() -> str:
         "Setting",
         *(f"{_title(c.split()[0], short=True)}, {c.split()[1]}, {streams[c]} streams" for c in columns),
     )
-    return _table(heads, ((name, *(f"{row[c]:.2f}" for c in columns)) for name, row in found.items()))
+    return markdown_table(heads, ((name, *(f"{row[c]:.2f}" for c in columns)) for name, row in found.items()))
 
 
 def layers() -> str:
@@ -93,7 +94,7 @@ def layers() -> str:
                 key = "error" if method == "lame" else "filtered"
                 shown = ["–" if cell is None else f"{cell[key]:.2f}{_mark(cell)}" for cell in cells]
                 lines.append((LAYERS[layer], _method(method), *shown))
-    return _table(heads, lines) + _legend()
+    return markdown_table(heads, lines) + _legend()
 
 
 def cost() -> str:
@@ -102,7 +103,7 @@ def cost() -> str:
     if not found:
         return NONE.format(step="cost")
     rows = ((f"{int(k):,}", f"{v:.0f}", str(GOALS.get(k, "–"))) for k, v in found.items())
-    return _table(("Classes", "Microseconds per sample", "Goal"), rows)
+    return markdown_table(("Classes", "Microseconds per sample", "Goal"), rows)
 
 
 def _study() -> dict[str, Any]:
@@ -159,11 +160,3 @@ def _legend() -> str:
 
 def _change(row: dict[str, Any]) -> str:
     return f"{row['error']:.2f} → {row['filtered']:.2f}"
-
-
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    heads = tuple(heads)
-    rule = "|---" * 1 + "|---:" * (len(heads) - 1) + "|"
-    return "\n".join(
-        ["| " + " | ".join(heads) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)]
-    )

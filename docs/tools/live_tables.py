@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark_page import figure_table
+from markdown_table import markdown_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "benchmarks"
 NONE = "*Not measured yet: `{}` measures it.*"
@@ -46,14 +47,8 @@ def size_table(folder: Path = FOLDER) -> str:
     if not grids:
         return NONE.format("note-tta bench --fleet --only sizes")
     streams = [*next(iter(grids.values()))]
-    lines = [
-        "| mix | " + " | ".join(f"{int(size):,}" for size in streams) + " |",
-        "|---|" + "---:|" * len(streams),
-    ]
-    for mix, grid in grids.items():
-        cells = [_cell(grid[size]["fleet"]) for size in streams]
-        lines.append(f"| {mix} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    rows = ((mix, *(_cell(grid[size]["fleet"]) for size in streams)) for mix, grid in grids.items())
+    return markdown_table(["mix", *(f"{int(size):,}" for size in streams)], rows)
 
 
 def sizes(found: Figures) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from live_tables import demo_line
+from markdown_table import markdown_table
 from published import RESULTS
 
 from note_tta.data import DATASETS
@@ -41,18 +42,18 @@ def table(folder: Path, link: str = "docs/results.md") -> str:
     columns = [_column(scores, setup) for setup in setups]
     if not columns:
         return EMPTY
-    lines = ["| Method | " + " | ".join(_head(scores, setup) for setup in setups) + " |"]
-    lines.append("|---|" + "---:|" * len(columns))
-    for row in ROWS:
-        if any(row in column for column in columns):
-            cells = " | ".join(column.get(row, NONE) for column in columns)
-            lines.append(f"| {VARIANTS[row].title} | {cells} |")
+    rows = [
+        (VARIANTS[row].title, *(column.get(row, NONE) for column in columns))
+        for row in ROWS
+        if any(row in column for column in columns)
+    ]
     legend = (
         "Error in percent on correlated streams (runs of *n*: on average *n* samples of one class in a row). Lowest in "
         f"**bold**; {WORSE} worse than Source, the model without adaptation. {_behind(setups, columns)}"
         f"[All results]({link})."
     )
-    return "\n".join([*lines, "", legend])
+    heads = ["Method", *(_head(scores, setup) for setup in setups)]
+    return f"{markdown_table(heads, rows)}\n\n{legend}"
 
 
 def fill(page: str, content: str, start: str = START, end: str = END) -> str:

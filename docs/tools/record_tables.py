@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from markdown_table import markdown_table
+
 from note_tta.data import DATASETS
 from note_tta.families import FAMILIES
 from note_tta.methods import METHODS, Method
@@ -12,7 +14,7 @@ NORMS = {"": "", "any": "norm layers", "batch": "BatchNorm", "IABN": "IABN"}
 def method_table() -> str:
     """One row per method: what it needs, what it costs, and the licence of its authors' code."""
     heads = ("Method", "Name", "Needs", "Batch-free", "Passes", "Keeps", "Original code", "Paper")
-    return _table(
+    return markdown_table(
         heads,
         (
             (
@@ -27,6 +29,7 @@ def method_table() -> str:
             )
             for name, kind in METHODS.items()
         ),
+        words=len(heads),
     )
 
 
@@ -47,7 +50,7 @@ def _needs(kind: type[Method]) -> str:
 def dataset_table() -> str:
     """One row per dataset."""
     heads = ("Dataset", "Name", "Classes", "Targets", "Correlated order", "Network", "Download")
-    return _table(
+    return markdown_table(
         heads,
         (
             (
@@ -61,6 +64,7 @@ def dataset_table() -> str:
             )
             for name, record in DATASETS.items()
         ),
+        words=len(heads),
     )
 
 
@@ -71,8 +75,3 @@ def family_sections() -> str:
         f"- **Works**: {family.works}\n- **Expect**: {family.expect}".replace("NOTE*", r"NOTE\*")
         for family in FAMILIES.values()
     )
-
-
-def _table(heads: tuple[str, ...], rows: object) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

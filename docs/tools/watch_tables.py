@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from markdown_table import markdown_table
 
 PATH = Path(__file__).resolve().parents[2] / "results" / "benchmarks" / "watch.json"
 NONE = "*Not measured yet: `python -m benchmarks.trust.watch` measures it.*"
@@ -65,7 +66,7 @@ def attack_table(path: Path = PATH) -> str:
         )
         for name, row in part["rows"].items()
     )
-    return f"{words}\n\n{_table(head, rows)}{_commits(part['rows'])}"
+    return f"{words}\n\n{markdown_table(head.split(' | '), rows)}{_commits(part['rows'])}"
 
 
 def _beyond(part: dict[str, Any]) -> str:
@@ -114,7 +115,7 @@ def honest_table(path: Path = PATH) -> str:
         )
         for name, row in part.items()
     )
-    return f"{words}\n\n{_table(head, rows)}{_commits(part)}"
+    return f"{words}\n\n{markdown_table(head.split(' | '), rows)}{_commits(part)}"
 
 
 def published_table(path: Path = PATH) -> str:
@@ -144,10 +145,8 @@ def published_table(path: Path = PATH) -> str:
         if row["alarms"] + row["returns"]
     ]
     listed = "; ".join(touched) if touched else "none"
-    return (
-        f"{words}\n\n{_table(head, rows)}\n\nRuns with an alarm or a return: {listed}.{_not_calibrated(part)}"
-        f"{_commits(part)}"
-    )
+    ending = f"Runs with an alarm or a return: {listed}.{_not_calibrated(part)}{_commits(part)}"
+    return f"{words}\n\n{markdown_table(head.split(' | '), rows)}\n\n{ending}"
 
 
 def _not_calibrated(part: dict[str, Any]) -> str:
@@ -205,7 +204,7 @@ def estimate_table(path: Path = PATH) -> str:
         )
         for title, group in groups.items()
     )
-    return f"{words}\n\n{_table(head, rows)}"
+    return f"{words}\n\n{markdown_table(head.split(' | '), rows)}"
 
 
 def _mean(rows: list[dict[str, Any]], key: str) -> float:
@@ -242,7 +241,7 @@ def collapse_table(path: Path = PATH) -> str:
         )
         for name, row in part.items()
     )
-    return f"{_table(head, rows)}{_commits(part)}"
+    return f"{markdown_table(head.split(' | '), rows)}{_commits(part)}"
 
 
 def _round_doubled(row: dict[str, Any]) -> int | None:
@@ -267,12 +266,6 @@ def cost_line(path: Path = PATH) -> str:
         f"Additional processor time of a watched NOTE, compared with NOTE alone, in turns batch by batch: {listed}. "
         f"The mean is {mean:+.1f} %."
     )
-
-
-def _table(head: str, rows: Iterable[Iterable[object]]) -> str:
-    """A table whose first column is words and whose others are numbers."""
-    line = "|---" + "|---:" * head.count("|") + "|"
-    return "\n".join([f"| {head} |", line, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
 
 
 def _points(row: dict[str, float]) -> str:
