@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from note_tta import streams
 from note_tta.checkpoint import load_checkpoint
 from note_tta.data import DATASETS, open_dataset
+from note_tta.files import write_text
 from note_tta.models import build_model
 from note_tta.provenance import provenance
 from note_tta.train import train
@@ -62,8 +63,7 @@ def batches(x: Tensor, y: Tensor, size: int = BATCH) -> Iterator[tuple[Tensor, T
 def write(name: str, figures: dict[str, Any]) -> Path:
     """Write a script's figures, and where they come from, to `results/trust/<name>.json`."""
     path = RESULTS / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({**figures, "provenance": provenance()}, indent=1, sort_keys=True, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    write_text(path, text + "\n")
     print(text)
     return path

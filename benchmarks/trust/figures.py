@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from note_tta.files import write_text
 from note_tta.provenance import provenance
 
 
@@ -25,6 +26,5 @@ def write(path: Path, where: tuple[str, ...], figures: dict[str, Any]) -> None:
         place = place.setdefault(key, {})
     place[where[-1]] = {**place.get(where[-1], {}), **figures, "commit": source["commit"]}
     content["provenance"] = source
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     print(*where, json.dumps(figures, ensure_ascii=False), file=sys.stderr, flush=True)

@@ -6,6 +6,7 @@ python -m benchmarks.trust.fuzz --inputs 500
 from __future__ import annotations
 
 import argparse
+import gzip
 import io
 import multiprocessing
 import pickle
@@ -117,8 +118,6 @@ def _batch(folder: Path) -> Path:
 
 
 def _idx(folder: Path) -> Path:
-    import gzip
-
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     images = bytes([0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 28, 0, 0, 0, 28]) + bytes(3 * 28 * 28)
@@ -149,8 +148,6 @@ def _tar(suffix: str, mode: str) -> Callable[[Path], Path]:
 
 def _csv(name: str) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
-        import gzip
-
         text = "timestamp,x,y,label\n" + "".join(f"{t},{t / 7:.3f},{t % 5},walk\n" for t in range(40))
         content = text.encode()
         (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)

@@ -28,7 +28,7 @@ QUICK = [
     "tests/test_checkpoint.py",
     "tests/test_evaluation.py",
     "tests/test_memory.py",
-    "tests/test_streams.py",
+    "tests/streams",
 ]
 
 
