@@ -66,10 +66,9 @@ NORMS = {
     "bn": lambda: nn.BatchNorm2d(8),
     "group": lambda: nn.GroupNorm(2, 8),
     "layer": lambda: ChannelsFirstLayerNorm(8),
-    "own": NormThenReLU,
+    "own": lambda: NormThenReLU(8),
     "scaled": SourceScaled,
 }
-NORMS["own"] = lambda: NormThenReLU(8)
 
 
 def network(norm="iabn", seed=0):

@@ -20,11 +20,12 @@ OTHERS = (
     "fastapi",
     "uvicorn",
 )
+MAIN = "from note_tta.__main__ import main; main()"
 
 
-def without_others(code, *arguments):
-    """Run code in a process in which no package but the core's can be imported."""
-    blocked = f"import sys\nfor name in {OTHERS!r}: sys.modules[name] = None\n"
+def without_others(code, *arguments, others=OTHERS):
+    """Run code in a process in which no package but the core's can be imported, or only some cannot."""
+    blocked = f"import sys\nfor name in {others!r}: sys.modules[name] = None\n"
     return subprocess.run(
         [sys.executable, "-c", blocked + code, *arguments],
         cwd=ROOT,
@@ -78,21 +79,13 @@ def test_a_missing_extra_names_its_command(module, package):
 
 
 def test_the_command_line_says_what_to_install_in_one_line():
-    done = without_others("from note_tta.__main__ import main; main()", "--help")
+    done = without_others(MAIN, "--help")
     assert done.returncode == 1
     assert done.stderr == "error: the command line needs typer: pip install 'note-tta[experiments]'\n"
     assert "Traceback" not in done.stderr
 
 
 def test_a_part_that_lacks_its_packages_is_one_line_of_the_command_line():
-    code = "import sys; sys.modules['scipy'] = None; from note_tta.__main__ import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "data", "list"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = without_others(MAIN, "data", "list", others=("scipy",))
     assert done.returncode == 2
     assert done.stderr == "error: note_tta.data needs scipy: pip install 'note-tta[experiments]'\n"

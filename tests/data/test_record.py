@@ -64,19 +64,8 @@ def test_a_new_dataset_is_one_record(letters, tmp_path):
 
 def test_a_new_dataset_can_be_trained_on(letters, tmp_path):
     out = tmp_path / "letters.safetensors"
-    arguments = [
-        "--dataset",
-        "letters",
-        "--width",
-        "2",
-        "--epochs",
-        "1",
-        "--samples",
-        "64",
-        "--out",
-        str(out),
-    ]
-    result = CliRunner().invoke(cli.app, ["train", *arguments], catch_exceptions=False)
+    command = "train --dataset letters --width 2 --epochs 1 --samples 64 --out"
+    result = CliRunner().invoke(cli.app, [*command.split(), str(out)], catch_exceptions=False)
     assert result.exit_code == 0
     assert out.is_file()
 

@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 import note_tta as tta
-from note_tta.checks import example_network
+from note_tta.checks import CLASSES, example_images, example_network
 
-CLASSES = 5
+images = example_images
 
 
 def network(norm="bn", seed=0):
@@ -102,11 +102,3 @@ def make(name, seed=0, model=None, **keywords):
     if kind.needs_source:
         keywords.setdefault("source", [images(64, seed=20)])
     return kind(model, **keywords)
-
-
-def images(count, seed=1):
-    """Images that drift: each has its own gain and offset."""
-    g = torch.Generator().manual_seed(seed)
-    x = torch.rand(count, 3, 8, 8, generator=g)
-    gain = torch.rand(count, 1, 1, 1, generator=g) + 0.5
-    return x * gain + torch.rand(count, 3, 1, 1, generator=g) - 0.5

@@ -264,9 +264,7 @@ def test_reset_ends_the_thread_and_forgets_its_update():
     method(images(8))
     assert updates_running()
     method.reset()
-    deadline = time.monotonic() + 20
-    while updates_running() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: not updates_running())
     assert not updates_running()
     assert equal(method.state_dict(), start)
 
@@ -276,9 +274,7 @@ def test_no_thread_outlives_its_method():
     method(images(8))
     del method
     gc.collect()
-    deadline = time.monotonic() + 20
-    while updates_running() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: not updates_running())
     assert not updates_running()
 
 

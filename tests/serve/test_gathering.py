@@ -31,18 +31,18 @@ def request(name="a", count=1, size=4):
     return Request(name, torch.zeros(count, size))
 
 
-def until_it_works(desk, gathering):
-    """Give the thread something to hold on to, so that what comes next is gathered."""
-    first = gathering.samples(request("first"))
+def at_work(**limits):
+    """A desk that holds a first call, and its gathering: what comes next is gathered."""
+    desk = Slow(hold=True)
+    gathering = Gathering(desk, Limits(**limits))
+    gathering.samples(request("first"))
     while gathering.waiting:
         time.sleep(0.001)
-    return first
+    return desk, gathering
 
 
 def test_what_waits_is_answered_together_and_in_order():
-    desk = Slow(hold=True)
-    gathering = Gathering(desk, Limits())
-    until_it_works(desk, gathering)
+    desk, gathering = at_work()
     futures = [gathering.samples(request(name)) for name in "abcab"]
     desk.go.set()
     assert [future.result(5)["stream"] for future in futures] == list("abcab")
@@ -51,9 +51,7 @@ def test_what_waits_is_answered_together_and_in_order():
 
 
 def test_a_call_has_at_most_64_samples_of_one_shape():
-    desk = Slow(hold=True)
-    gathering = Gathering(desk, Limits())
-    until_it_works(desk, gathering)
+    desk, gathering = at_work()
     for one in (
         request("a", 40),
         request("b", 24),
@@ -71,9 +69,7 @@ def test_a_call_has_at_most_64_samples_of_one_shape():
 
 
 def test_a_task_waits_for_one_call_only_and_holds_up_one_call_only():
-    desk = Slow(hold=True)
-    gathering = Gathering(desk, Limits())
-    until_it_works(desk, gathering)
+    desk, gathering = at_work()
     for name in "abc":
         gathering.samples(request(name, 64))
     tasks = [gathering.ask(lambda desk, n=n: desk.calls.append(n)) for n in range(3)]
@@ -84,9 +80,7 @@ def test_a_task_waits_for_one_call_only_and_holds_up_one_call_only():
 
 
 def test_tasks_that_wait_are_limited():
-    desk = Slow(hold=True)
-    gathering = Gathering(desk, Limits(queue=2))
-    until_it_works(desk, gathering)
+    desk, gathering = at_work(queue=2)
     gathering.ask(lambda desk: None)
     gathering.ask(lambda desk: None)
     with pytest.raises(Refused, match="too many requests wait"):
@@ -109,9 +103,7 @@ def test_an_error_belongs_to_who_asked_and_the_thread_goes_on():
 
 
 def test_the_queue_is_limited():
-    desk = Slow(hold=True)
-    gathering = Gathering(desk, Limits(queue=10))
-    until_it_works(desk, gathering)
+    desk, gathering = at_work(queue=10)
     gathering.samples(request("a", 6))
     with pytest.raises(Refused, match="6 samples wait, the limit is 10") as refused:
         gathering.samples(request("b", 5))
@@ -156,9 +148,7 @@ def test_it_waits_for_requests_that_are_arriving_and_for_nobody_else(monkeypatch
 
 
 def test_who_gave_up_waiting_is_left_out():
-    desk = Slow(hold=True)
-    gathering = Gathering(desk, Limits())
-    until_it_works(desk, gathering)
+    desk, gathering = at_work()
     given_up, other = gathering.samples(request("a")), gathering.samples(request("b"))
     assert given_up.cancel()
     desk.go.set()

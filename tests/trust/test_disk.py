@@ -31,19 +31,8 @@ def assert_one_clear_line(done, word):
 
 
 def train_into(folder):
-    return (
-        "train",
-        "--dataset",
-        "digits",
-        "--width",
-        "2",
-        "--epochs",
-        "1",
-        "--samples",
-        "64",
-        "--out",
-        folder,
-    )
+    small = ("--width", "2", "--epochs", "1", "--samples", "64")
+    return ("train", "--dataset", "digits", *small, "--out", folder)
 
 
 def run_into(folder):
@@ -51,18 +40,26 @@ def run_into(folder):
     return ("run", "--dataset", "digits", "--width", "8", "--samples", "64", "--domains", "style", *where)
 
 
+@contextlib.contextmanager
+def mounted(place, options):
+    """A disk in memory, mounted at a new folder."""
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"a tmpfs can be mounted by root only: {done.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A disk of 128 kB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(place)], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"a tmpfs can be mounted by root only: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with mounted(tmp_path / "disk", "size=128k") as place:
+        yield place
 
 
 def fill(place, but):
@@ -99,15 +96,6 @@ def test_a_folder_that_cannot_be_written_to_is_one_clear_line(tmp_path):
 
 @pytest.mark.slow
 def test_a_read_only_disk_is_one_clear_line(tmp_path):
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "ro,size=64k", "tmpfs", str(place)], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"a tmpfs can be mounted by root only: {mounted.stderr.strip()}")
-    try:
+    with mounted(tmp_path / "disk", "ro,size=64k") as place:
         for arguments in (train_into(place / "m.safetensors"), run_into(place / "results")):
             assert_one_clear_line(cli(*arguments, folder=tmp_path), "Read-only file system")
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
