@@ -12,7 +12,7 @@ from .backbone import Backbone
 from .draft import Draft
 from .eta import ETA
 from .settings import check_rate
-from .source_statistics import Source, fisher_information, statistics_of
+from .source_statistics import SourceData, fisher_information, statistics_of
 
 
 class EATA(ETA):
@@ -42,7 +42,7 @@ class EATA(ETA):
     def __init__(
         self,
         model: nn.Module | Backbone,
-        source: Source | None = None,
+        source: SourceData | None = None,
         *,
         weight: float = 2000.0,
         **settings: Any,

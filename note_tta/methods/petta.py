@@ -20,7 +20,7 @@ from .parts import OwnTensors
 from .robust_norm import use_robust_statistics
 from .rotta import RoTTA, follow
 from .settings import check_rate
-from .source_statistics import Source, class_features, statistics_of
+from .source_statistics import SourceData, class_features, statistics_of
 
 PROTOTYPE_RATE = 0.05
 """How far a prototype moves towards the features of an interval."""
@@ -66,7 +66,7 @@ class PeTTA(RoTTA):
     def __init__(
         self,
         model: nn.Module | Backbone,
-        source: Source | None = None,
+        source: SourceData | None = None,
         memory: CSTU | None = None,
         *,
         hold: float = 10.0,

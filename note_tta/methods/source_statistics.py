@@ -61,12 +61,12 @@ class SourceStatistics:
         return self  # they never change
 
 
-Source = Iterable[Any] | str | Path | SourceStatistics
+SourceData = Iterable[Any] | str | Path | SourceStatistics
 """An iterable of input batches, a file of statistics, or statistics."""
 
 
 def statistics_of(
-    source: Source | None,
+    source: SourceData | None,
     kind: str,
     backbone: Backbone,
     compute: Callable[[Iterator[Tensor]], Tensors],

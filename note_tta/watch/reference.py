@@ -20,7 +20,7 @@ from ..safe_load import load_plain, save_plain
 from .bench import Bench
 from .signals import lost_probability
 
-Source = Iterable[Any] | str | Path
+SourceData = Iterable[Any] | str | Path
 FEWEST = 32
 """The minimum number of source samples."""
 
@@ -120,7 +120,9 @@ class Known:
         return Known(self.reference)
 
 
-def learn_reference(method: Method, source: Source, bench: Bench, count: int, tolerance: float) -> Reference:
+def learn_reference(
+    method: Method, source: SourceData, bench: Bench, count: int, tolerance: float
+) -> Reference:
     """Build the reference of the source in one pass of the source model.
 
     Args:

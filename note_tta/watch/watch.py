@@ -24,7 +24,7 @@ from .health import SUSPECT, Health, tell_health
 from .journal import Event, Journal
 from .look import CALM, Trouble, broad, look_at
 from .page import write_page
-from .reference import Known, Reference, Source, learn_reference
+from .reference import Known, Reference, SourceData, learn_reference
 from .signals import drift, effective_classes
 from .snapshots import Snapshots, name_of
 from .tally import SILENCE, Tally
@@ -98,7 +98,7 @@ class Watch(Wrapper):
     def __init__(
         self,
         method: Method,
-        source: Source | None = None,
+        source: SourceData | None = None,
         *,
         expected_run: int = 100_000,
         tolerance: float = 0.15,
