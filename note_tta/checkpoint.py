@@ -319,7 +319,7 @@ def _has_statistics(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _differences(model: nn.Module, found: Mapping[str, Tensor], iabn: Mapping[str, Any]) -> list[str]:
-    """In what a model that fits a file's tensors still computes something else than the file's network."""
+    """How a model computes something else than the network of a file, although the file's tensors fit it."""
     told = []
     own = iabn_settings(model)
     if _has_statistics(found) and not _has_statistics(model.state_dict()):
@@ -337,8 +337,8 @@ def _differences(model: nn.Module, found: Mapping[str, Tensor], iabn: Mapping[st
         held = torch.stack([normalize.mean, normalize.std]).cpu().float()
         if not torch.allclose(held, torch.tensor([mean, std]), atol=2e-3):
             told.append(
-                "it has the names of the CIFAR networks of NOTE's authors, whose input is normalised by mean "
-                f"{mean} and deviation {std}, the model's by others: build_model(..., mean={mean}, std={std})"
+                "its tensors have the names of NOTE's authors' CIFAR networks, which normalise the input by mean "
+                f"{mean} and deviation {std}; the model has other values: build_model(..., mean={mean}, std={std})"
             )
     return told
 

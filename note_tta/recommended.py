@@ -150,17 +150,10 @@ def _with_layers(model: nn.Module, layers: str | None) -> tuple[nn.Module, str]:
         )
     if own or not found:
         kinds = ", ".join(sorted({type(layer).__name__ for layer in own or norm_layers(model).values()}))
-        reason = (
-            "they already correct each sample's statistics"
-            if own
-            else "they have no running statistics to move"
-        )
-        return model, f"the model's own layers ({kinds}): {reason}"
-    swapped = convert_iabn(structural_copy(model, {}))
-    return (
-        swapped,
-        "IABN in place of BatchNorm, in a copy: it corrects samples that are far from the running statistics",
-    )
+        reason = "already correct each sample's statistics" if own else "have no running statistics to move"
+        return model, f"the model's own layers ({kinds}): they {reason}"
+    reason = "it corrects samples that are far from the running statistics"
+    return convert_iabn(structural_copy(model, {})), f"IABN in place of BatchNorm, in a copy: {reason}"
 
 
 def _makes_note(method: Callable[..., Method]) -> bool:

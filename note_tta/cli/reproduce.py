@@ -66,7 +66,7 @@ def reproduce(
             experiment,
             where,
             datasets=dataset or (),
-            seeds=seeds if seeds else (0, 1, 2),
+            seeds=seeds or (0, 1, 2),
             domains=domains or (),
             rows=rows or (),
             streams=streams or (),

@@ -73,6 +73,7 @@ def serve(
     else:
         network = _own_model(str(model), weights)
     fleet = Fleet(network, find_method(method), max_resident=max_resident, spill=store)
+    most = max_streams if store else min(max_streams, max_resident)
     where = f"[{host}]" if ":" in host else host
     typer.echo(f"{len(fleet)} streams. The dashboard is at http://{where}:{port}/ (stop with Ctrl-C)")
     server.serve(
@@ -80,7 +81,7 @@ def serve(
         host=host,
         port=port,
         token=token,
-        limits=Limits(streams=min(max_streams, max_streams if store else max_resident)),
+        limits=Limits(streams=most),
         classes=classes,
         feed=feed,
     )

@@ -40,7 +40,7 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
     Args:
         name: one of `DATASETS`.
         root: the data root; see `resolve_root`.
-        **options: what that dataset takes; its record's `options` says.
+        **options: the dataset's own options, which its record lists in `options`.
 
     Raises:
         MissingData: nothing of the dataset is in the data root.

@@ -106,7 +106,7 @@ class CorruptedSet:
 
     def files(self, folder: Path, corruption: str) -> tuple[Path, Path]:
         """The images and the labels of a corruption in one of these folders."""
-        return tuple(folder / name.format(corruption) for name in (self.images, self.labels))  # type: ignore[return-value]
+        return folder / self.images.format(corruption), folder / self.labels.format(corruption)
 
     def _open_clean(self, root: Path, split: str) -> Domain:
         return image_domain(split, *self.read_clean(root, split), origin="published")

@@ -162,7 +162,7 @@ def _largest(picture: Path, objects: list[tuple[int, Box]]) -> Frame:
 def _read_depth(file: Path, shape: tuple[int, ...]) -> Floats:
     depth = np.array(read_picture_file(file, None, what="depth map"), dtype=np.float32)
     depth /= 256
-    if depth.shape != tuple(shape):
+    if depth.shape != shape:
         raise BadData(file, f"depth map of {list(depth.shape)} for a frame of {list(shape)}")
     return depth
 

@@ -168,8 +168,8 @@ def job_from_config(config: Any) -> Job:
     wanted = _FIELDS[Stream] | (_FIELDS[Cell] if "method" in config else {})
     required = {name for name, field in wanted.items() if field.default is MISSING}
     if odd := {*config} - {*wanted} | required - {*config}:
-        fields = f"a cell has the fields {', '.join(wanted)}"
-        raise ValueError(f"{fields}; missing or unknown: {', '.join(sorted(odd))}")
+        known = f"a cell has the fields {', '.join(wanted)}"
+        raise ValueError(f"{known}; missing or unknown: {', '.join(sorted(odd))}")
     values = {name: _from_json(wanted[name], value) for name, value in config.items()}
     stream = Stream(**{name: value for name, value in values.items() if name in _FIELDS[Stream]})
     rest = {name: value for name, value in values.items() if name not in _FIELDS[Stream]}

@@ -113,10 +113,9 @@ class Fleet:
             self._streams.check_room(ids)
             self._streams.check_shape(ids, tuple(x.shape[1:]))
             self._streams.load(ids)
-            answers = (
-                [rows.look(x.new_zeros(1, *x.shape[1:]), [self._source], [1.0])[0][:0]] if not ids else []
-            )
-            order: list[int] = []
+            answers, order = [], list[int]()
+            if not ids:  # not every model accepts an empty batch
+                answers.append(rows.look(x.new_zeros(1, *x.shape[1:]), [self._source], [1.0])[0][:0])
             for chunk in self._chunks(ids):
                 index = [row for _, own in chunk for row in own]
                 tensors = [stream.inner.tensors for stream, own in chunk for _ in own]

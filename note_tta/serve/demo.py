@@ -107,8 +107,8 @@ def demo_model() -> tuple[nn.Module, list[str]]:
 def make_cameras(count: int = CAMERAS) -> list[Camera]:
     """Cameras over the embedded digits that the network was not trained on."""
     domain = open_dataset("digits").domain("test")
-    images, labels = domain.inputs(), torch.as_tensor(domain.labels)
-    return [Camera(number, images, labels) for number in range(count)]
+    images = domain.inputs()
+    return [Camera(number, images, domain.labels) for number in range(count)]
 
 
 async def run_cameras(gathering: Gathering, cameras: list[Camera]) -> None:

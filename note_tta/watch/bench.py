@@ -93,9 +93,7 @@ class Misfit:
         mean = values.mean(dim=2)
         distance = (mean - layer.running_mean.float()).square() / expected
         if values.shape[2] > 1:
-            squares = (
-                torch.linalg.vector_norm(values, dim=2).square() / values.shape[2]
-            )  # far faster than var
+            squares = torch.linalg.vector_norm(values, dim=2).square() / values.shape[2]  # faster than var
             ratio = ((squares - mean.square()).clamp(min=0) + layer.eps) / expected
             distance = distance + ratio - 1 - ratio.log()
         self._found.append(distance.mean(dim=1) / 2)

@@ -117,11 +117,8 @@ def _memory(memory: Any) -> dict[str, Any]:
     """The samples in memory, as pictures if they are images."""
     if memory is None:
         return {"text": "This method has no memory.", "pictures": []}
-    labels, text = (
-        memory.labels(),
-        f"{len(memory)} of {memory.capacity} samples, with the class predicted for each.",
-    )
-    shape = memory.sample_shape
+    labels, shape = memory.labels(), memory.sample_shape
+    text = f"{len(memory)} of {memory.capacity} samples, with the class predicted for each."
     if shape is None or len(shape) != 3 or shape[0] not in (1, 3):
         counts = {label: labels.count(label) for label in sorted(set(labels))}
         listed = ", ".join(f"class {label}: {count}" for label, count in counts.items())
