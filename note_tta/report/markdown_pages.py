@@ -117,10 +117,13 @@ def details_page(report: Report, dataset: str, notes: str = "") -> str:
 def filled_in(notes: str, scores: Scores) -> str:
     """Fill in the numbers of hand-written notes: `{note@hapt}` becomes NOTE's error on HAPT.
 
-    A token is `{row@dataset}`, where the row is one of `VARIANTS`. There may follow `.model` for another network than
-    the one with the most results, `[source_seed=0]` for an option of the data, `/stream` for another stream than the
-    correlated one, and `:domain` for one domain in place of the mean, or `:visit20` for a visit of a recurring stream.
-    `{run@hapt}` is the mean run length.
+    A token is `{row@dataset}`, where the row is one of `VARIANTS`; `{run@hapt}` is the mean run length. After the
+    dataset there may follow, in this order:
+
+    - `.model`: another network than the one with the most results
+    - `[source_seed=0]`: an option of the data
+    - `/stream`: another stream than the correlated one
+    - `:domain`: one domain in place of the mean; or `:visit20`, a visit of a recurring stream
 
     Raises:
         ValueError: There is no such result, or it is not a token.

@@ -113,8 +113,9 @@ def drift(tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> dict[s
     """Return how far the adapted tensors of each layer are from the source's.
 
     Running means are compared in standard deviations of the source, running variances by the logarithm of their
-    ratio, a norm layer's scale and offset directly (their input has a deviation of 1), and weights relative to the
-    size of the source's. Each distance is a root mean square over the tensor; a layer has the largest of its tensors.
+    ratio. A norm layer's scale and offset are compared directly, since their input has a deviation of 1, and weights
+    relative to the size of the source's. Each distance is a root mean square over the tensor; a layer has the largest
+    of its tensors.
 
     Args:
         tensors: The adapted tensors, by name.
