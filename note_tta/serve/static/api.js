@@ -7,7 +7,7 @@ function headers() {
   return token ? { Authorization: `Bearer ${token}` } : {};
 }
 
-export class Failed extends Error {
+class Failed extends Error {
   constructor(status, reason) {
     super(reason);
     this.status = status;

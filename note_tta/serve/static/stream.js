@@ -47,14 +47,14 @@ export function forgetCharts() {
 const watched = ({ value, low, high }) => `${value.toFixed(1)} % (${low.toFixed(1)} to ${high.toFixed(1)})`;
 
 function words(list, pairs) {
-  list.replaceChildren(...pairs.flatMap(([name, value]) => {
+  list.replaceChildren(...pairs.map(([name, value]) => {
     const term = document.createElement("dt");
     const told = document.createElement("dd");
     term.textContent = name;
     told.textContent = value;
     const group = document.createElement("div");
     group.append(term, told);
-    return [group];
+    return group;
   }));
 }
 

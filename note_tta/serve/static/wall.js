@@ -10,16 +10,12 @@ let sorted = 0;
 
 export const percent = (value) => (value === null ? "–" : `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`);
 
-export function colour(label) {
-  return `hsl(${(label * 137.5) % 360} 62% 52%)`;
-}
-
-export function stripe(canvas, labels) {
+function stripe(canvas, labels) {
   canvas.width = 64;
   canvas.height = 1;
   const context = canvas.getContext("2d");
   labels.forEach((label, place) => {
-    context.fillStyle = colour(label);
+    context.fillStyle = `hsl(${(label * 137.5) % 360} 62% 52%)`;
     context.fillRect(place + 64 - labels.length, 0, 1, 1);
   });
 }
@@ -57,7 +53,7 @@ function fill(tile, stream) {
   const words = stream.paused ? "paused" : stream.state;
   tile.link.dataset.state = stream.state;
   tile.link.title = stream.why;
-  tile.state.dataset.state = stream.paused ? "paused" : stream.state;
+  tile.state.dataset.state = words;
   tile.state.textContent = words;
   tile.error.textContent = percent(stream.expected_error);
   const error = stream.expected_error === null ? "" : `, expected error ${percent(stream.expected_error)}`;
