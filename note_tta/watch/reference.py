@@ -84,12 +84,10 @@ class Reference:
             raise ValueError("it has no source samples")
         if len({len(tensor) for tensor in tensors[:3]}) != 1 or found.entropies.ndim != 2:
             raise ValueError("it has source samples without answers")
-        if found.spread.shape != found.canaries.shape[1:] or not all(
-            isinstance(level, float) and level >= 1 for level in found.levels.values()
-        ):
-            raise ValueError(
-                "its source samples and their spread differ in shape, or a limit is below its default"
-            )
+        if found.spread.shape != found.canaries.shape[1:]:
+            raise ValueError("its source samples and their spread differ in shape")
+        if not all(isinstance(level, float) and level >= 1 for level in found.levels.values()):
+            raise ValueError(f"its limits must be numbers of at least 1, got {found.levels!r:.80}")
         if not 0 <= int(found.answers.min()) <= int(found.answers.max()) < len(found.entropies) - 1:
             raise ValueError("its answers are beyond its classes")
         return found

@@ -85,8 +85,8 @@ def test_a_snapshot_is_a_value():
     assert equal(kept, before)
 
 
-class Doubling(Wrapper):
-    """Cuts every fifth good sample."""
+class InFives(Wrapper):
+    """Takes at most five good samples at a time."""
 
     def __init__(self, method):
         super().__init__(method)
@@ -104,7 +104,7 @@ def test_a_wrapper_counts_room_in_good_samples():
     """A bad sample must not move the batch boundaries after it, because answers would be rounded differently."""
     x = images(24)
     x[[0, 7, 8, 23]] = torch.nan
-    wrapper = Doubling(tta.NOTE(make("note").backbone, interval=16))
+    wrapper = InFives(tta.NOTE(make("note").backbone, interval=16))
     logits = wrapper(x)
     assert logits.isnan().any(dim=1).nonzero()[:, 0].tolist() == [0, 7, 8, 23]
     assert [size for size in wrapper.sizes if size] == [5, 5, 5, 1, 4]

@@ -82,6 +82,6 @@ class TestOneWatchsLimits:
     def test_stay_if_a_later_calibration_fails(self):
         watch = self.watch()
         levels = watch.calibrate([example_images(64).double()], samples=256)
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="batches x or"):
             watch.calibrate([example_images(64), "no batch"], samples=64)
         assert watch.reference.levels == levels

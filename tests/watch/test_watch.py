@@ -346,28 +346,34 @@ def test_settings_that_make_no_sense_are_refused(digits, settings, message):
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    ("spoil", "message"),
     [
-        lambda state: state["settings"].update(look=0),
-        lambda state: state["settings"].update(look="often"),
-        lambda state: state["parts"]["tally"].update(samples="many"),
-        lambda state: state["parts"]["tally"].pop("rest"),
-        lambda state: state["parts"]["tally"].update(last=99),
-        lambda state: state["parts"]["tally"].update(waiting=torch.zeros(3, 4)),
-        lambda state: state["parts"]["journal"].update(names=["one"]),
-        lambda state: state["parts"]["snapshots"].update(held={0: [1, {"model": {}}]}),
-        lambda state: state["parts"]["reference"].pop("canaries"),
-        lambda state: state["parts"]["reference"].update(answers=torch.full((64,), 99)),
-        lambda state: state["parts"]["reference"].update(spread=torch.zeros(3)),
-        lambda state: state["parts"]["reference"].update(levels={"forgetting": 0.1}),
-        lambda state: state["parts"]["tally"].update(lasting=1.0),
+        (lambda state: state["settings"].update(look=0), "look must be at least 1"),
+        (lambda state: state["settings"].update(look="often"), "look must be an int"),
+        (lambda state: state["parts"]["tally"].update(samples="many"), "its samples is a str"),
+        (lambda state: state["parts"]["tally"].pop("rest"), "its tally has other"),
+        (lambda state: state["parts"]["tally"].update(last=99), "its last answer is 99"),
+        (lambda state: state["parts"]["tally"].update(waiting=torch.zeros(3, 4)), "its waiting answers"),
+        (lambda state: state["parts"]["journal"].update(names=["one"]), "another number of columns"),
+        (
+            lambda state: state["parts"]["snapshots"].update(held={0: [1, {"model": {}}]}),
+            "its snapshots have other",
+        ),
+        (lambda state: state["parts"]["reference"].pop("canaries"), "knows about the source"),
+        (
+            lambda state: state["parts"]["reference"].update(answers=torch.full((64,), 99)),
+            "beyond its classes",
+        ),
+        (lambda state: state["parts"]["reference"].update(spread=torch.zeros(3)), "differ in shape"),
+        (lambda state: state["parts"]["reference"].update(levels={"forgetting": 0.1}), "its limits must be"),
+        (lambda state: state["parts"]["tally"].update(lasting=1.0), "its lasting is a float"),
     ],
 )
-def test_a_crafted_state_is_refused_and_changes_nothing(poisoned, spoil):
+def test_a_crafted_state_is_refused_and_changes_nothing(poisoned, spoil, message):
     state = poisoned.state_dict()
     spoil(state)
     before = poisoned.state_dict()
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=message):
         poisoned.load_state_dict(state)
     assert equal(poisoned.state_dict(), before)
 
