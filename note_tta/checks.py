@@ -333,7 +333,8 @@ def notices_a_changed_backbone(make: Make, model: nn.Module) -> None:
 def keeps_its_settings(make: Make, model: nn.Module) -> None:
     """Each keyword of the constructor is an attribute of the same name, from which settings are saved."""
     method = make().inner
-    missing = [name for name in keywords(type(method)) if not hasattr(method, name)]
+    own = () if type(method).__init__ is Method.__init__ else keywords(type(method))
+    missing = [name for name in own if not hasattr(method, name)]
     _require(not missing, f"{', '.join(missing)} is not kept as an attribute of the same name")
 
 

@@ -284,6 +284,17 @@ def test_a_broken_method_fails(broken):
     torch.set_num_threads(threads)
 
 
+class Answers(Method):
+    """The smallest method: it has no constructor of its own."""
+
+    def forward(self, x):
+        return self.predict(x)
+
+
+def test_a_method_without_a_constructor_of_its_own_passes():
+    check_method(Answers)
+
+
 class PassesSettingsOn(tta.NOTE):
     """A method with one own setting, whose first argument has another name."""
 
