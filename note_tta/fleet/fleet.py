@@ -79,7 +79,8 @@ class Fleet:
         self._workshop = SharedWorkshop()
         self._inner.workshop = self._workshop
         self._streams = Residents(template, max_resident, spill, checkpoint_every)
-        self._passes: dict[tuple[int, ...], Together | InTurn] = {}
+        self._together, self._in_turn = Together(self._inner.backbone), InTurn(self._inner.backbone)
+        self._fits: dict[tuple[int, ...], bool] = {}  # by sample shape, whether `_together` can answer
         self._lock = threading.RLock()
         weakref.finalize(self, self._workshop.stop)
 
@@ -98,7 +99,10 @@ class Fleet:
             TypeError: An id is neither a string nor an int, or `x` is not a floating-point tensor.
             ValueError: The number of ids differs from the number of samples, the shape of the samples does not fit
                 the model or a stream, there are too many streams, or the record of a stream in the folder is
-                damaged. No stream has changed then.
+                damaged. No stream has changed then. If the model itself fails on a sample, streams that had their
+                turn before it have learned; `counters` tells how many samples of each.
+            OSError: The folder cannot be written, for example because the disk is full. No stream is lost: those that
+                could not be written stay in memory.
         """
         with self._lock, torch.inference_mode(False):
             ids = _checked_ids(ids)
@@ -109,9 +113,10 @@ class Fleet:
                 )
             usable = finite_rows(x)
             clean = x if usable is None else x.masked_fill(~usable.view(-1, *[1] * (x.ndim - 1)), 0)
-            rows = self._pass_for(clean)
             self._streams.check_room(ids)
             self._streams.check_shape(ids, tuple(x.shape[1:]))
+            rows = self._pass_for(clean)
+            self._streams.expect_shape(tuple(x.shape[1:]))
             self._streams.load(ids)
             answers, order = [], list[int]()
             if not ids:  # not every model accepts an empty batch
@@ -225,8 +230,10 @@ class Fleet:
         """Write what changed and release the folder, as a `with` block does; the fleet cannot be used afterwards."""
         with self._lock:
             if self._streams.store is not None and self._streams.store.is_open:
-                self.flush()
-                self._streams.store.close()
+                try:
+                    self.flush()
+                finally:
+                    self._streams.store.close()
 
     @property
     def model(self) -> nn.Module:
@@ -303,30 +310,27 @@ class Fleet:
                     self._streams.write(stream)  # before another update takes effect
                 stream.changed = True
                 answers.append(stream.method.receive(samples, own_logits, own_near))
-                stream.method.counters["samples"] += len(own)
         self._workshop.keep_up()
         if self._streams.store is not None:
             for stream, _ in chunk:
                 if self._streams.due(stream) and not stream.inner.busy:
                     self._streams.write(stream)
-            self._streams.store.commit()
+            self._streams.commit()
         return torch.cat(answers)
 
     def _pass_for(self, x: Tensor) -> Together | InTurn:
         """Choose how samples of this shape are answered; a shape that the model rejects raises `ValueError`."""
         shape = tuple(x.shape[1:])
-        if shape not in self._passes:
-            together, in_turn = Together(self._inner.backbone), InTurn(self._inner.backbone)
-            if agrees(together, in_turn, x if len(x) else x.new_zeros(1, *shape), self._source):
-                self._passes[shape] = together
-            else:
-                self._passes[shape] = in_turn
+        if shape not in self._fits:
+            samples = x if len(x) else x.new_zeros(1, *shape)
+            self._fits[shape] = agrees(self._together, self._in_turn, samples, self._source)
+            if not self._fits[shape]:
                 self._inner.warn(
                     "in turn",
                     "this model cannot answer many streams in one pass: it uses tensors of norm layers elsewhere, "
                     "or reshapes the batch before a norm layer. Its streams run one after another, which is slower",
                 )
-        return self._passes[shape]
+        return self._together if self._fits[shape] else self._in_turn
 
     def _change(self, name: Id, change: Callable[[Method], None]) -> None:
         with self._lock, torch.inference_mode(False):

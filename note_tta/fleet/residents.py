@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,10 @@ class Residents:
         self.checkpoint_every = checkpoint_every
         self.store = None if spill is None else _claimed(Store(spill), template)
         self.in_memory: OrderedDict[Id, Stream] = OrderedDict()
+        self._leaving: dict[Id, Stream] = {}  # moved out of memory since the last commit
+        self._written: list[
+            tuple[Stream, tuple[bool, int, int]]
+        ] = []  # since then, with what was saved before
         self._shapes = set() if self.store is None else self.store.shapes()
 
     def acquire(self, name: Id) -> Stream:
@@ -58,6 +63,8 @@ class Residents:
         if name in self.in_memory:
             self.in_memory.move_to_end(name)
             return self.in_memory[name]
+        if name in self._leaving:
+            return self._place(self._leaving.pop(name))
         method = self.template.fork()
         stored = self.store is not None and name in self.store
         if stored:
@@ -75,7 +82,7 @@ class Residents:
         self.in_memory.pop(name, None)
         shape = self._place(stream).inner.memory.sample_shape
         if shape is not None:
-            self._shapes.add(shape)
+            self.expect_shape(shape)
         self.keep(stream)
 
     def remove(self, name: Id) -> None:
@@ -83,7 +90,7 @@ class Residents:
         self.check_known(name)
         if self.store is not None:
             self.store.remove(name)
-            self.store.commit()
+            self.commit()
         self.in_memory.pop(name, None)
 
     def spilled(self, name: Id) -> dict[str, Any]:
@@ -100,25 +107,44 @@ class Residents:
     def write(self, stream: Stream) -> None:
         """Write a stream to the folder; the next `commit` makes this permanent."""
         assert self.store is not None
-        self.store.put(stream.name, stream.method.live_state(), stream.inner.memory.sample_shape)
+        try:
+            self.store.put(stream.name, stream.method.live_state(), stream.inner.memory.sample_shape)
+        except BaseException:
+            self._undo()
+            raise
+        self._written.append((stream, (stream.stored, stream.saved_samples, stream.saved_updates)))
         stream.stored, stream.changed = True, False
         stream.saved_samples = stream.method.counters["samples"]
         stream.saved_updates = stream.method.counters["updates"]
+
+    def commit(self) -> None:
+        """Make what was written permanent. If this fails, for example because the disk is full, nothing is lost."""
+        assert self.store is not None
+        if self._written and not self.store.has_changes:  # SQLite gave them up after an error
+            self._undo()
+        try:
+            self.store.commit()
+        except BaseException:
+            self._undo()
+            raise
+        self._written.clear()
+        self._leaving.clear()
 
     def keep(self, stream: Stream) -> None:
         """Mark a stream as changed and, if there is a folder, write it at once."""
         stream.changed = True
         if self.store is not None:
             self.write(stream)
-            self.store.commit()
+            self.commit()
 
     def flush(self) -> None:
         """Write every changed stream and wait until all is on disk."""
         if self.store is None:
             raise ValueError("this fleet keeps its streams in memory: give it a folder with spill=…")
         for stream in self.in_memory.values():
-            if stream.changed:
+            if stream.changed or not stream.stored:
                 self.write(stream)
+        self.commit()
         self.store.flush()
 
     def check_known(self, name: Id) -> None:
@@ -147,7 +173,7 @@ class Residents:
                 if name not in self.in_memory:
                     self.spilled(name)
         finally:
-            self.store.commit()  # what was written to make room
+            self.commit()  # what was written to make room
 
     def check_shape(self, names: Iterable[Id], shape: tuple[int, ...]) -> None:
         """Refuse samples whose shape differs from that of the samples in a stream's memory."""
@@ -158,6 +184,9 @@ class Residents:
                     f"the memory of stream {name!r} holds samples of shape {held}, got {shape}: "
                     "a stream keeps one shape"
                 )
+
+    def expect_shape(self, shape: tuple[int, ...]) -> None:
+        """Remember that streams may hold samples of this shape."""
         self._shapes.add(shape)
 
     def __contains__(self, name: Id) -> bool:
@@ -175,13 +204,22 @@ class Residents:
         """Put a stream into memory; if memory is full, move out the least recently used one."""
         while self.store is not None and len(self.in_memory) >= self.room:
             oldest = next(iter(self.in_memory.values()))
-            if oldest.changed:
+            if oldest.changed or not oldest.stored:
                 self.write(oldest)
-            del self.in_memory[oldest.name]
+            self._leaving[oldest.name] = self.in_memory.pop(oldest.name)
         stream.inner.label = f"stream {stream.name!r}"
         stream.inner._warned = self.template.inner._warned
         self.in_memory[stream.name] = stream
         return stream
+
+    def _undo(self) -> None:
+        """Forget what was written since the last commit, and take the streams back that had left memory."""
+        for stream, saved in reversed(self._written):
+            stream.stored, stream.saved_samples, stream.saved_updates = saved
+            stream.changed = True
+        self.in_memory.update({name: s for name, s in self._leaving.items() if name not in self.in_memory})
+        self._written.clear()
+        self._leaving.clear()
 
     def _shape(self, name: Id) -> tuple[int, ...] | None:
         if name in self.in_memory:
@@ -201,8 +239,10 @@ def _claimed(store: Store, template: Method) -> Store:
                     f"{store.folder} holds streams of another {name}, {theirs:.80}; this fleet has {value:.80}: "
                     "give this fleet its own folder"
                 )
+        store.shapes()  # the list of streams is whole
     except BaseException:
-        store.close()
+        with suppress(OSError, ValueError):
+            store.close()
         raise
     tensors = template.inner.tensors
     assert isinstance(tensors, Packed)

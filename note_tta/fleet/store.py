@@ -7,7 +7,9 @@ stream.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -49,7 +51,9 @@ class Store:
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"spill must be a folder, but {self.folder} is a file")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._open: sqlite3.Connection | None = _open(self.folder / "streams.sqlite")
+        self._path = self.folder / "streams.sqlite"
+        self._open: sqlite3.Connection | None = _open(self._path)
+        self._process, self._file = os.getpid(), self._path.stat().st_ino
         self.codec = Codec()
 
     def put(self, stream: Id, state: Mapping[str, Any], shape: tuple[int, ...] | None) -> None:
@@ -61,12 +65,12 @@ class Store:
             shape: The shape of the samples in the stream's memory.
         """
         record = self.codec.encode(state)
-        if not self._database.in_transaction:
-            self._database.execute("BEGIN")
-        self._database.execute(
+        self._change(
             "INSERT INTO streams VALUES (?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET shape = excluded.shape, record = excluded.record",
-            (_key(stream), None if shape is None else json.dumps(shape), record),
+            _key(stream),
+            None if shape is None else json.dumps(shape),
+            record,
         )
 
     def get(self, stream: Id) -> dict[str, Any]:
@@ -76,78 +80,117 @@ class Store:
             KeyError: There is no such stream.
             ValueError: Its record is damaged.
         """
-        row = self._database.execute("SELECT record FROM streams WHERE id = ?", (_key(stream),)).fetchone()
-        if row is None:
+        rows = self._run("SELECT record FROM streams WHERE id = ?", _key(stream))
+        if not rows:
             raise KeyError(stream)
         try:
-            return self.codec.decode(row[0])
+            return self.codec.decode(rows[0][0])
         except ValueError as error:
             raise ValueError(f"stream {stream!r} in {self.folder} is damaged: {error}") from error
 
     def shape(self, stream: Id) -> tuple[int, ...] | None:
         """The shape of the samples in a stream's memory; None if the memory is empty."""
-        row = self._database.execute("SELECT shape FROM streams WHERE id = ?", (_key(stream),)).fetchone()
-        return None if row is None or row[0] is None else tuple(json.loads(row[0]))
+        rows = self._run("SELECT shape FROM streams WHERE id = ?", _key(stream))
+        return tuple(json.loads(rows[0][0])) if rows and rows[0][0] is not None else None
 
     def shapes(self) -> set[tuple[int, ...]]:
         """The set of all sample shapes in the folder."""
-        rows = self._database.execute("SELECT DISTINCT shape FROM streams WHERE shape IS NOT NULL")
+        rows = self._run("SELECT DISTINCT shape FROM streams WHERE shape IS NOT NULL")
         return {tuple(json.loads(shape)) for (shape,) in rows}
 
     def remove(self, stream: Id) -> None:
         """Delete a stream; the next `commit` makes this permanent."""
-        if not self._database.in_transaction:
-            self._database.execute("BEGIN")
-        self._database.execute("DELETE FROM streams WHERE id = ?", (_key(stream),))
+        self._change("DELETE FROM streams WHERE id = ?", _key(stream))
 
     def commit(self) -> None:
-        """Make all changes so far survive the end of the process."""
-        if self._database.in_transaction:
-            self._database.execute("COMMIT")
+        """Make all changes so far survive the end of the process. If this fails, none of them is made.
+
+        Raises:
+            OSError: The disk is full, or the folder is gone.
+        """
+        if self.has_changes:
+            self._check_file()
+            self._change("COMMIT")
 
     def flush(self) -> None:
         """Commit, and wait until all is on disk."""
+        self._check_file()
         self.commit()
-        self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def note(self, name: str, value: str | None = None) -> str | None:
         """Return a short text that is kept with the streams; with `value`, store it first."""
         if value is not None:
-            self._database.execute(
+            self._run(
                 "INSERT INTO notes VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                (name, value),
+                name,
+                value,
             )
-        row = self._database.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._run("SELECT value FROM notes WHERE name = ?", name)
+        return str(rows[0][0]) if rows else None
 
     def close(self) -> None:
-        """Commit, close the database and release the lock."""
-        if self._open is not None:
-            self.flush()
-            self._open.close()
-            self._open = None
+        """Commit, close the database and release the lock. In a fork of the process, do nothing."""
+        if self.is_open:
+            database = self._database
+            try:
+                self.flush()
+            finally:
+                self._open = None
+                database.close()
 
     @property
     def is_open(self) -> bool:
-        """Whether the folder is open."""
-        return self._open is not None
+        """Whether the folder is open; never in a fork of the process that opened it."""
+        return self._open is not None and self._process == os.getpid()
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there are changes since the last commit."""
+        return self._database.in_transaction
 
     @property
     def _database(self) -> sqlite3.Connection:
         if self._open is None:
             raise ValueError(f"{self.folder} was closed: make a new fleet on it")
+        if self._process != os.getpid():
+            raise ValueError(
+                f"{self.folder} is open in another process, which this one was forked from: make a fleet with its own "
+                "folder here"
+            )
         return self._open
 
+    def _run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows."""
+        try:
+            return self._database.execute(statement, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise _named(error, self._path) from error
+
+    def _change(self, statement: str, *values: object) -> None:
+        """Run a statement of a transaction. If it fails, nothing since the last commit is kept."""
+        if not self.has_changes:
+            self._run("BEGIN")
+        try:
+            self._run(statement, *values)
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back already
+                self._database.execute("ROLLBACK")
+            raise
+
+    def _check_file(self) -> None:
+        """Raise `OSError` if the file is no longer the one that was opened: SQLite would write to a deleted file."""
+        if not self._path.exists() or self._path.stat().st_ino != self._file:
+            raise OSError(f"{self._path} was deleted or replaced while it was in use")
+
     def __contains__(self, stream: Id) -> bool:
-        found = self._database.execute("SELECT 1 FROM streams WHERE id = ?", (_key(stream),))
-        return found.fetchone() is not None
+        return bool(self._run("SELECT 1 FROM streams WHERE id = ?", _key(stream)))
 
     def __iter__(self) -> Iterator[Id]:
-        rows = self._database.execute("SELECT id FROM streams ORDER BY id").fetchall()
-        return (_stream(key) for (key,) in rows)
+        return (_stream(key) for (key,) in self._run("SELECT id FROM streams ORDER BY id"))
 
     def __len__(self) -> int:
-        count: int = self._database.execute("SELECT count(*) FROM streams").fetchone()[0]
+        count: int = self._run("SELECT count(*) FROM streams")[0][0]
         return count
 
     def __enter__(self) -> Store:
@@ -184,17 +227,21 @@ def _open(path: Path) -> sqlite3.Connection:
         database.execute("CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT)")
         database.execute(f"PRAGMA user_version = {FORMAT}")
         database.execute("COMMIT")
-    except sqlite3.OperationalError as error:
-        database.close()
-        if "locked" not in str(error):
-            raise ValueError(f"{path} cannot be opened: {error}") from error
-        raise ValueError(
-            f"{path.parent} is in use by another fleet or process: give each its own folder"
-        ) from None
     except sqlite3.DatabaseError as error:
         database.close()
-        raise ValueError(f"{path} is not a store of streams: {error}") from error
+        if "locked" in str(error):
+            raise ValueError(
+                f"{path.parent} is in use by another fleet or process: give each its own folder"
+            ) from None
+        raise _named(error, path) from error
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _named(error: sqlite3.DatabaseError, path: Path) -> Exception:
+    """The same error with the name of the file: `OSError` if it could not be written, `ValueError` if it is damaged."""
+    if isinstance(error, sqlite3.OperationalError):
+        return OSError(f"{path}: {error}")
+    return ValueError(f"{path} is not a store of streams, or damaged: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 import weakref
@@ -44,6 +45,7 @@ class SharedWorkshop(Workshop):
         self._pending: weakref.WeakSet[_Queued] = weakref.WeakSet()
         self._changed = self.gate.changed
         self._thread: threading.Thread | None = None
+        self._process = 0
         self._worked = self._goal = 0.0
         self._taking_in = False
         self._began: weakref.WeakKeyDictionary[IntervalMethod, int] = weakref.WeakKeyDictionary()
@@ -52,6 +54,7 @@ class SharedWorkshop(Workshop):
 
     def start(self, method: IntervalMethod, job: Job, countdown: int, samples: int) -> Pending:
         """Start an update; one that takes effect later is computed in the thread."""
+        self._check_process()
         draft = self._draft_for(method)
         work = partial(self._work, job, draft)
         if countdown == 0:
@@ -71,6 +74,7 @@ class SharedWorkshop(Workshop):
         with self._changed:
             self._queue[pending] = work
             if self._thread is None:
+                self._process = os.getpid()
                 self._thread = threading.Thread(
                     target=run_prepared, args=(EXECUTOR, self._work_off), name="note-tta updates", daemon=True
                 )
@@ -100,6 +104,7 @@ class SharedWorkshop(Workshop):
         pending = list(self._pending)
         goal = self._worked + sum(each.due - each.progress for each in pending)
         if self._worked < goal:
+            self._check_process()
             started = time.perf_counter()
             with self._changed:
                 self._goal = goal
@@ -110,6 +115,7 @@ class SharedWorkshop(Workshop):
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """While a call waits for an update, let the thread go on at once after each piece."""
+        self._check_process()
         with self._changed:
             self._goal = math.inf
             self._changed.notify_all()
@@ -142,6 +148,14 @@ class SharedWorkshop(Workshop):
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+    def _check_process(self) -> None:
+        """Refuse to go on in a process that was forked while updates were computed."""
+        if self._thread is not None and self._process != os.getpid():
+            raise RuntimeError(
+                "this process was forked while a fleet computed updates, and their thread exists only in the other "
+                "process: make the fleet after the fork, or start processes by spawning"
+            )
 
     def _draft_for(self, method: IntervalMethod) -> Draft:
         settings = tuple(method.settings().values())

@@ -102,10 +102,13 @@ class Pending:
         self._value: Value | None = None
         self._error: BaseException | None = None
         self._aside: int | None = None
+        self._thread: threading.Thread | None = None
+        self._work: Work | None = None
         if executor is None:
             self._value = work(_nothing)
             self.done = True
         else:
+            self._work = work
             self._start(partial(self._run, work), executor)
 
     @classmethod
@@ -145,16 +148,20 @@ class Pending:
 
     def _start(self, work: Callable[[], None], executor: str) -> None:
         steps_aside = executor == "thread" and can_step_aside()
-        thread = threading.Thread(target=run_prepared, args=(executor, work), name="note-tta update")
-        thread.start()
+        self._thread = threading.Thread(target=run_prepared, args=(executor, work), name="note-tta update")
+        self._thread.start()
         if steps_aside:
-            self._aside = thread.native_id
+            self._aside = self._thread.native_id
             with self._gate.changed:
                 self._let(step_aside)
 
     def _wait(self, goal: float, most: float | None = None) -> float:
         """Wait for a share of the work, or for `most` seconds; returns the seconds. Infinity waits for the result."""
         started = time.perf_counter()
+        if self._is_orphan():
+            self._gate = Gate()
+            assert self._work is not None
+            self._run(self._work)
         with self._gate.changed:
             self._goal = goal
             self._gate.changed.notify_all()
@@ -165,6 +172,10 @@ class Pending:
                 self._let(step_aside)
                 self._goal = 0.0
         return time.perf_counter() - started
+
+    def _is_orphan(self) -> bool:
+        """Whether this process was forked while the update was computed: the thread exists only in the other one."""
+        return self._thread is not None and not self._thread.is_alive() and not self.done
 
     def _let(self, move: Callable[[int], None]) -> None:
         """Let the thread step aside or come back, unless it is about to end. The caller holds the lock."""
@@ -200,6 +211,7 @@ class Pending:
             pass
         except BaseException as error:  # raised again in the thread that asks for the result
             self._error = error
+        self._work = None
         with self._gate.changed:
             self.done = True
             self._gate.changed.notify_all()

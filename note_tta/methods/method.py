@@ -130,8 +130,9 @@ class Method(ABC):
         with self._lock, torch.inference_mode(False):
             x = self.checked(x)
             usable = finite_rows(x)
+            before = self.counters["samples"]
             logits = self._answer(x, usable)
-            self.counters["samples"] += len(x)
+            self.counters["samples"] = before + len(x)
             return logits.to(self.backbone.answer_dtype or logits.dtype)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from ..data import DATASETS
@@ -58,7 +59,7 @@ def usual(coverages: Sequence[Coverage]) -> Coverage:
 def _seeds(seeds: Sequence[int]) -> str:
     if len(seeds) == 1:
         return f"seed {seeds[0]}"
-    if list(seeds) == list(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 2:
+    if len(seeds) > 2 and all(after - before == 1 for before, after in pairwise(seeds)):
         return f"seeds {seeds[0]}–{seeds[-1]}"
     return "seeds " + ", ".join(map(str, seeds))
 

@@ -4,6 +4,7 @@ from statistics import pstdev
 import pytest
 
 from note_tta.experiments.experiment import Point
+from note_tta.report.coverage import Coverage, coverage_text
 from note_tta.report.paper_numbers import Number
 from note_tta.report.scores import Scores, Setup, average
 
@@ -217,3 +218,8 @@ def test_a_regenerated_dataset_is_called_so(fakes):
 def test_a_network_without_batch_norm_is_beside_no_number_of_the_paper():
     assert Setup("cifar10", "resnet20").paper("correlated", "note") is not None
     assert Setup("cifar10", "vit_tiny").paper("correlated", "note") is None
+
+
+def test_seeds_far_apart_are_listed_and_seeds_in_a_row_are_a_range():
+    assert coverage_text("", Coverage(None, (), (3, 4, 5))) == "seeds 3–5"
+    assert coverage_text("", Coverage(None, (), (0, 1, 10**20))) == "seeds 0, 1, 100000000000000000000"
