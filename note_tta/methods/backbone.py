@@ -103,9 +103,9 @@ class Backbone:
         """
         try:
             answer = module(x)
-        except torch.OutOfMemoryError:
-            raise
         except (RuntimeError, ValueError, IndexError, AssertionError) as error:
+            if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
+                raise  # the samples are not to blame
             raise ValueError(
                 f"the model does not accept samples of shape {tuple(x.shape[1:])}: {error}"
             ) from error

@@ -665,3 +665,17 @@ def test_a_state_without_the_name_of_the_classifier_finds_it_again():
     state["settings"]["classifier"] = None
     method.load_state_dict(state)
     assert torch.equal(method(images(8)), answers)
+
+
+@pytest.mark.parametrize(
+    "message", ["DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes", "bad shape"]
+)
+def test_a_lack_of_memory_is_not_blamed_on_the_samples(message):
+    class Fails(nn.Module):
+        def forward(self, x):
+            raise RuntimeError(message)
+
+    expected = ValueError if message == "bad shape" else RuntimeError
+    with pytest.raises(expected) as caught:
+        tta.Source(Fails())(images(2))
+    assert ("does not accept samples" in str(caught.value)) == (expected is ValueError)
