@@ -127,10 +127,10 @@ class Feed:
         self.position = self._known()
 
     def __call__(self, x: npt.ArrayLike) -> list[tuple[int | None, list[float] | None]]:
-        """Send the next samples `[B, ...]`; returns a class and probabilities for each."""
+        """Send the next samples `[B, ...]`, of which it keeps copies; returns a class and probabilities for each."""
         start, samples = self.position, np.asarray(x)
         end = start + len(samples)
-        self._kept.update(zip(range(start, end), samples, strict=True))
+        self._kept.update((start + n, sample.copy()) for n, sample in enumerate(samples))
         answers: dict[int, tuple[int | None, list[float] | None]] = {}
         until = time.monotonic() + self.patience
         while self.position < end:
