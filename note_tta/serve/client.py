@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import itertools
 import json
 import selectors
 import time
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from .limits import Refused
 
 BUSY = (429, 503)
+UNFIT = (400, 413, 422)
 AT_ONCE = 64
 
 
@@ -113,6 +115,10 @@ class Client:
 class Feed:
     """Sends a stream in order, and sends again what the server had not written when it crashed.
 
+    A call copies its samples. If it raises because the server is away or busy, do not pass them again: they are kept,
+    and the next call sends them first. A call returns answers for its own samples only. `feed(x[:0])` has none of its
+    own and sends only those that are kept.
+
     Args:
         client: The client.
         stream: The stream. If the server knows it, samples continue from `position`.
@@ -124,57 +130,93 @@ class Feed:
         self.stream = stream
         self.patience = patience
         self._kept: dict[int, npt.NDArray[Any]] = {}
+        self._until = time.monotonic() + patience
         self.position = self._known()
+        self._accepted = self.position  # up to here the server has had the samples, perhaps before a crash
+        self._end = self.position  # the number of the next new sample
 
     def __call__(self, x: npt.ArrayLike) -> list[tuple[int | None, list[float] | None]]:
-        """Send the next samples `[B, ...]`, of which it keeps copies; returns a class and probabilities for each."""
-        start, samples = self.position, np.asarray(x)
-        end = start + len(samples)
+        """Send the next samples `[B, ...]`; returns a class and probabilities for each.
+
+        Raises:
+            ConnectionError: The server was away for longer than `patience`. The samples are kept.
+            Refused: The server was busy for longer than `patience`, or refuses the request. The samples are kept. Only
+                if they are the reason (status 400, 413 or 422), all that it has not accepted yet are forgotten.
+            LookupError: The server wants samples that are gone here. All that it has not accepted yet are forgotten.
+            TypeError: The samples are not numbers. None is taken.
+        """
+        samples = np.asarray(x)
+        if samples.dtype.hasobject:
+            raise TypeError(f"samples must be numbers, got dtype {samples.dtype}")
+        start, end = self._end, self._end + len(samples)
         self._kept.update((start + n, sample.copy()) for n, sample in enumerate(samples))
+        self._end = end
         answers: dict[int, tuple[int | None, list[float] | None]] = {}
-        until = time.monotonic() + self.patience
+        self._until = time.monotonic() + self.patience
         while self.position < end:
-            rows = range(self.position, min(end, self.position + AT_ONCE))
+            batch = self._batch()
+            rows = range(self.position, self.position + len(batch))
             try:
-                answer = self.client.send(self.stream, np.stack([self._kept[n] for n in rows]), rows.start)
+                answer = self.client.send(self.stream, batch, rows.start)
             except (Refused, ConnectionError) as error:
-                self._go_on_after(error, until)
+                self._go_on_after(error)
                 continue
             answers.update(
                 zip(rows, zip(answer["classes"], answer["probabilities"], strict=True), strict=True)
             )
             self.position = rows.stop
+            self._accepted = max(self._accepted, self.position)
             durable = self.position if answer["durable"] is None else answer["durable"]
             for number in [n for n in self._kept if n < durable]:
                 del self._kept[number]
         return [answers[number] for number in range(start, end)]
 
-    def _go_on_after(self, error: Exception, until: float) -> None:
-        if isinstance(error, Refused) and error.status == 409:
+    def _batch(self) -> npt.NDArray[Any]:
+        """The next samples to send, all of one shape and dtype: stacked with floats, bytes would not be scaled."""
+        first = self._kept[self.position]
+        following = range(self.position, min(self._end, self.position + AT_ONCE))
+        alike = itertools.takewhile(
+            lambda sample: (sample.shape, sample.dtype) == (first.shape, first.dtype),
+            (self._kept[number] for number in following),
+        )
+        return np.stack(list(alike))
+
+    def _go_on_after(self, error: Refused | ConnectionError) -> None:
+        """Choose what to send next after a refusal, wait for a server that is away, or raise."""
+        if not isinstance(error, Refused) or error.status in BUSY:
+            self._wait_after(error)
+        elif error.status == 409:
             expected = int(str(error.details["expected"]))
             if expected not in self._kept:
+                self._forget_new()
                 raise LookupError(
                     f"the server wants sample {expected} of {self.stream}, which is gone here"
                 ) from error
             self.position = expected
-            return
-        self._wait_after(error, until)
+        else:
+            if error.status in UNFIT:
+                self._forget_new()
+            raise error
 
-    def _wait_after(self, error: Exception, until: float) -> None:
-        if (isinstance(error, Refused) and error.status not in BUSY) or time.monotonic() > until:
+    def _forget_new(self) -> None:
+        """Forget the samples that the server has not accepted: it would refuse them again in every later call."""
+        self._kept = {number: sample for number, sample in self._kept.items() if number < self._accepted}
+        self._end = self._accepted
+
+    def _wait_after(self, error: Refused | ConnectionError) -> None:
+        if (isinstance(error, Refused) and error.status not in BUSY) or time.monotonic() > self._until:
             raise error
         time.sleep(0.1)
 
     def _known(self) -> int:
         """How many samples of the stream the server has."""
-        until = time.monotonic() + self.patience
         while True:
             try:
                 return int(self.client.stream(self.stream)["samples"])
             except (Refused, ConnectionError) as error:
                 if isinstance(error, Refused) and error.status == 404:
                     return 0
-                self._wait_after(error, until)
+                self._wait_after(error)
 
 
 def _path(stream: str) -> str:
