@@ -130,6 +130,7 @@ class Feed:
         self.stream = stream
         self.patience = patience
         self._kept: dict[int, npt.NDArray[Any]] = {}
+        self._at_once = AT_ONCE
         self._until = time.monotonic() + patience
         self.position = self._known()
         self._accepted = self.position  # up to here the server has had the samples, perhaps before a crash
@@ -159,7 +160,7 @@ class Feed:
             try:
                 answer = self.client.send(self.stream, batch, rows.start)
             except (Refused, ConnectionError) as error:
-                self._go_on_after(error)
+                self._go_on_after(error, len(rows))
                 continue
             answers.update(
                 zip(rows, zip(answer["classes"], answer["probabilities"], strict=True), strict=True)
@@ -174,14 +175,14 @@ class Feed:
     def _batch(self) -> npt.NDArray[Any]:
         """The next samples to send, all of one shape and dtype: stacked with floats, bytes would not be scaled."""
         first = self._kept[self.position]
-        following = range(self.position, min(self._end, self.position + AT_ONCE))
+        following = range(self.position, min(self._end, self.position + self._at_once))
         alike = itertools.takewhile(
             lambda sample: (sample.shape, sample.dtype) == (first.shape, first.dtype),
             (self._kept[number] for number in following),
         )
         return np.stack(list(alike))
 
-    def _go_on_after(self, error: Refused | ConnectionError) -> None:
+    def _go_on_after(self, error: Refused | ConnectionError, sent: int) -> None:
         """Choose what to send next after a refusal, wait for a server that is away, or raise."""
         if not isinstance(error, Refused) or error.status in BUSY:
             self._wait_after(error)
@@ -193,6 +194,8 @@ class Feed:
                     f"the server wants sample {expected} of {self.stream}, which is gone here"
                 ) from error
             self.position = expected
+        elif error.status == 413 and sent > 1:
+            self._at_once = sent // 2
         else:
             if error.status in UNFIT:
                 self._forget_new()
@@ -201,7 +204,7 @@ class Feed:
     def _forget_new(self) -> None:
         """Forget the samples that the server has not accepted: it would refuse them again in every later call."""
         self._kept = {number: sample for number, sample in self._kept.items() if number < self._accepted}
-        self._end = self._accepted
+        self._end, self._at_once = self._accepted, AT_ONCE
 
     def _wait_after(self, error: Refused | ConnectionError) -> None:
         if (isinstance(error, Refused) and error.status not in BUSY) or time.monotonic() > self._until:

@@ -207,6 +207,24 @@ def test_a_feed_that_cannot_go_on_does_not_grow(server, feed):
     assert list(feed._kept) == list(range(10, 20))
 
 
+def test_samples_are_sent_again_in_smaller_batches_if_the_server_refuses_large_ones(server, feed):
+    server.at_most = 15
+    for start in range(0, 150, 15):
+        feed(frames(start, start + 15))
+    server.crash()
+    assert classes(feed(frames(150, 160))) == list(range(150, 160))
+    assert server.learned == list(range(160))
+
+
+def test_a_single_sample_that_is_too_large_is_refused_and_does_not_slow_the_next_ones(server, feed):
+    server.at_most = 0
+    with pytest.raises(Refused, match="send less at once"):
+        feed(frames(0, 10))
+    server.at_most = 1024
+    feed(frames(10, 20))
+    assert server.batches == [(10, "float64")]
+
+
 def test_patience_ends_without_progress(server, feed, clock):
     feed(frames(0, 10))
     clock.now += 100
