@@ -122,7 +122,7 @@ class Feed:
     Args:
         client: The client.
         stream: The stream. If the server knows it, samples continue from `position`.
-        patience: For how many seconds to retry while the server is away or busy.
+        patience: For how many seconds to retry while the server is away or busy, from the last accepted batch on.
     """
 
     def __init__(self, client: Client, stream: str, patience: float = 60.0) -> None:
@@ -165,6 +165,7 @@ class Feed:
             answers.update(
                 zip(rows, zip(answer["classes"], answer["probabilities"], strict=True), strict=True)
             )
+            self._until = time.monotonic() + self.patience
             self.position = rows.stop
             self._accepted = max(self._accepted, self.position)
             durable = self.position if answer["durable"] is None else answer["durable"]

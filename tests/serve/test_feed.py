@@ -225,6 +225,21 @@ def test_a_single_sample_that_is_too_large_is_refused_and_does_not_slow_the_next
     assert server.batches == [(10, "float64")]
 
 
+def test_a_long_call_may_take_longer_than_the_patience(server, feed, clock, monkeypatch):
+    send, calls = server.send, []
+
+    def slow_send(*args):
+        calls.append(args)
+        clock.now += 1
+        if len(calls) % 2:
+            raise Refused(429, "send it slower")
+        return send(*args)
+
+    monkeypatch.setattr(server, "send", slow_send)
+    feed(frames(0, 640))
+    assert server.learned == list(range(640))
+
+
 def test_patience_ends_without_progress(server, feed, clock):
     feed(frames(0, 10))
     clock.now += 100
