@@ -66,7 +66,12 @@ def create_app(
     return Starlette(
         routes=service.routes(),
         middleware=[Middleware(Guard, token=token)],
-        exception_handlers={Refused: _refused, HTTPException: _refused, ClientDisconnect: _gone},
+        exception_handlers={
+            Refused: _refused,
+            HTTPException: _refused,
+            ClientDisconnect: _gone,
+            Exception: _broken,
+        },
         lifespan=service.lifespan,
     )
 
@@ -292,3 +297,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _gone(request: Request, error: Exception) -> Response:
     return Response(status_code=499)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    return JSONResponse({"reason": "an error in the service: its log says which"}, 500)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..fleet import Fleet
 from ..fleet.codec import Codec
+from ..methods.method import Method
 from ..methods.packed import plain
 from .limits import Limits, Refused
 from .record import Record
@@ -29,6 +30,13 @@ class Request(NamedTuple):
     sequence: int | None = None
 
 
+class Plan(NamedTuple):
+    """The place of a request's first sample in its stream; the first `repeated` samples were already learned from."""
+
+    start: int
+    repeated: int
+
+
 class Desk:
     """The streams of a fleet, with a record of each.
 
@@ -44,36 +52,61 @@ class Desk:
         self.names = {name for name in fleet if isinstance(name, str)}
 
     def answer(self, requests: Sequence[Request]) -> list[dict[str, Any] | Exception]:
-        """Answer requests in one call of the fleet; if it refuses them together, answer each by itself."""
+        """Answer requests in one call of the fleet; if it refuses them together, answer each by itself.
+
+        An error that belongs to one request is its own result; the other requests are answered.
+        """
         plans = self._plan(requests)
-        fresh = [(r.stream, r.x[n:]) for r, n in zip(requests, plans, strict=True) if isinstance(n, int)]
+        pairs = [*zip(requests, plans, strict=True)]
+        fresh = [(r.stream, r.x[p.repeated :]) for r, p in pairs if isinstance(p, Plan)]
         ids = [stream for stream, x in fresh for _ in x]
         try:
             new = rows_of(self.fleet(ids, torch.cat([x for _, x in fresh]))) if ids else []
         except (ValueError, TypeError) as error:
             if len(requests) == 1:
                 return [Refused(422, str(error))]
-            return [result for request in requests for result in self.answer([request])]
+            return [self._alone(request, plan) for request, plan in pairs]
+        finally:
+            self.names.update(stream for stream in {*ids} if stream in self.fleet)
         results: list[dict[str, Any] | Exception] = []
-        for request, plan in zip(requests, plans, strict=True):
-            if isinstance(plan, Refused):
+        for request, plan in pairs:
+            if isinstance(plan, Exception):
                 results.append(plan)
                 continue
-            count = len(request.x) - plan
+            count = len(request.x) - plan.repeated
             mine, new = new[:count], new[count:]
-            old = rows_of(self._present(request.stream, request.x[:plan])) if plan else []
-            results.append(self._written(request.stream, old, mine))
+            try:
+                known = request.x[: plan.repeated]
+                old = rows_of(self._present(request.stream, known)) if plan.repeated else []
+                results.append(self._written(request.stream, old, mine))
+            except Exception as error:
+                results.append(error)
         return results
 
-    def _plan(self, requests: Sequence[Request]) -> list[int | Refused]:
-        """For each request, how many of its first samples were already learned from, or why it is refused."""
+    def _alone(self, request: Request, plan: Plan | Exception) -> dict[str, Any] | Exception:
+        """Answer one request of a call that failed, without learning again what that call has learned from."""
+        try:
+            if isinstance(plan, Plan) and request.sequence is None:
+                # An earlier request of the same stream may have failed: then this one begins before its plan.
+                start = min(plan.start, self.position(request.stream))
+                request = request._replace(sequence=start)
+            return self.answer([request])[0]
+        except Exception as error:
+            return error
+
+    def _plan(self, requests: Sequence[Request]) -> list[Plan | Exception]:
+        """For each request, where it begins, or why it is not answered."""
         positions: dict[str, int] = {}
-        plans: list[int | Refused] = []
+        plans: list[Plan | Exception] = []
         for stream, x, sequence in requests:
             if stream not in positions and not self._room_for({*positions, stream}):
                 plans.append(self._too_many())
                 continue
-            at = positions[stream] if stream in positions else self.position(stream)
+            try:
+                at = positions[stream] if stream in positions else self.position(stream)
+            except Exception as error:
+                plans.append(error)
+                continue
             if sequence is not None and sequence > at:
                 plans.append(
                     Refused(
@@ -81,9 +114,10 @@ class Desk:
                     )
                 )
                 continue
-            repeated = 0 if sequence is None else min(len(x), at - sequence)
+            start = at if sequence is None else sequence
+            repeated = min(len(x), at - start)
             positions[stream] = at + len(x) - repeated
-            plans.append(repeated)
+            plans.append(Plan(start, repeated))
         return plans
 
     def _room_for(self, streams: set[str]) -> bool:
@@ -96,13 +130,13 @@ class Desk:
 
     def position(self, stream: str) -> int:
         """How many samples a stream has had: the sequence number of the next one, also after a call that failed."""
-        return int(self.fleet.method(stream).counters["samples"]) if stream in self.fleet else 0
+        return int(self._method(stream).counters["samples"]) if stream in self.fleet else 0
 
     def record(self, stream: str) -> Record:
-        """The record of a stream; `Refused` if there is no stream of that name."""
-        if stream not in self.names:
-            raise Refused(404, f"there is no stream {stream}")
+        """The record of a stream; `Refused` if there is no stream of that name, or its stored state is damaged."""
+        self._check_known(stream)
         if stream not in self.records:
+            self._method(stream)
             self.records[stream] = Record()
             self._look(stream)
         return self.records[stream]
@@ -126,7 +160,7 @@ class Desk:
 
     def drop(self, stream: str) -> None:
         """Delete a stream."""
-        self.record(stream)
+        self._check_known(stream)
         self.fleet.drop(stream)
         self.records.pop(stream, None)
         self.names.discard(stream)
@@ -178,6 +212,19 @@ class Desk:
         """Write every stream that is not on disk yet."""
         self.fleet.close()
 
+    def _check_known(self, stream: str) -> None:
+        if stream not in self.names:
+            raise Refused(404, f"there is no stream {stream}")
+
+    def _method(self, stream: str) -> Method:
+        """The method of a stream; `Refused` if its stored state is damaged."""
+        try:
+            return self.fleet.method(stream)
+        except ValueError as error:
+            raise Refused(
+                500, f"the stored state of stream {stream} is damaged: delete the stream, or PUT a good state"
+            ) from error
+
     def _reset(self, stream: str, samples: int) -> None:
         """Start again from the source; the count of samples continues, since it is the place in the stream."""
         method = self.fleet.fork(stream)
@@ -190,10 +237,13 @@ class Desk:
         self.fleet.load_state_dict(stream, state)
 
     def _present(self, stream: str, x: Tensor) -> Tensor:
-        """Answers by a stream's current state, without changing it."""
+        """Answers by a stream's current state, without changing it; `Refused` if the samples do not fit."""
         method = self.fleet.fork(stream)
         method.pause()
-        return method(x)
+        try:
+            return method(x)
+        except (ValueError, TypeError) as error:
+            raise Refused(422, str(error)) from None
 
     def _look(self, stream: str, *, anew: bool = False) -> None:
         record = self.records[stream]
@@ -204,7 +254,6 @@ class Desk:
             record.durable = self.fleet.durable(stream)
 
     def _written(self, stream: str, old: list[Row], new: list[Row]) -> dict[str, Any]:
-        self.names.add(stream)
         record = self.record(stream)
         self._look(stream)
         if new:

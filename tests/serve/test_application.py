@@ -80,6 +80,13 @@ def test_a_gap_says_what_comes_next(client, x):
     assert refused.value.status == 409 and refused.value.details == {"expected": 0}
 
 
+def test_a_repeat_of_another_size_is_refused(client, x):
+    client.send("cam-1", x[:2])
+    with pytest.raises(Refused, match="holds samples of shape") as refused:
+        client.send("cam-1", x[:2, :, 1:], 0)
+    assert refused.value.status == 422
+
+
 @pytest.mark.parametrize("sequence", ["-1", "x", "1.5", "", "9" * 30, "%C2%B2"])
 def test_a_sequence_is_a_whole_number(address, sequence):
     status, _, content = ask(address, "POST", f"/streams/a/samples?sequence={sequence}", b"x")
@@ -208,5 +215,7 @@ def test_an_error_of_ours_is_500_and_tells_nothing(model, serving, monkeypatch):
     with serving(fleet) as address:
         body = json.dumps({"samples": torch.zeros(1, 1, 8, 8).tolist()})
         status, _, content = ask(address, "POST", "/streams/a/samples", body, content_type="application/json")
-        assert status == 500 and b"division" not in content
+        assert status == 500 and json.loads(content) == {
+            "reason": "an error in the service: its log says which"
+        }
         assert ask(address, "GET", "/healthz")[0] == 200

@@ -1,3 +1,6 @@
+import sqlite3
+from contextlib import closing
+
 import pytest
 import torch
 
@@ -69,6 +72,93 @@ def test_one_bad_request_is_its_own_matter(desk, x):
     answers = desk.answer([Request("a", wrong), Request("c", wrong)])
     assert [answer.status for answer in answers] == [422, 422]
     assert desk.names == {"a", "b"} and desk.position("a") == 4
+
+
+class Picky(torch.nn.Module):
+    """A model that fails at samples with a value above nine."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        if (x > 9).any():
+            raise RuntimeError("lookup failed")
+        return self.model(x)
+
+
+def bad_at_the_end(x):
+    x = x.clone()
+    x[-1, 0, 0, 0] = 10
+    return x
+
+
+@pytest.mark.parametrize("sequence", [None, 50])
+def test_what_a_failed_call_has_learned_from_is_not_learned_again(model, x, sequence):
+    desk = Desk(tta.Fleet(Picky(model)), Limits())
+    for name in "ab":
+        desk.answer([Request(name, x[:50])])
+    # 14 samples remain until the update of `a`: the call learns from them, and fails at its next pass
+    answers = desk.answer([Request("a", x[50:70], sequence), Request("b", bad_at_the_end(x[50:94]))])
+    assert answers[0]["samples"] == 70 and len(answers[0]["classes"]) == 20
+    assert answers[1].status == 422 and "lookup failed" in answers[1].reason
+    whole = tta.NOTE(Picky(model))
+    whole(x[:70])
+    assert same(desk.fleet.state_dict("a"), whole.state_dict())
+
+
+def test_a_request_after_one_that_failed_in_the_same_stream_begins_where_that_one_ended(model, x):
+    desk = Desk(tta.Fleet(Picky(model)), Limits())
+    requests = [Request("a", x[:4]), Request("a", bad_at_the_end(x[4:8])), Request("a", x[8:12])]
+    first, bad, last = desk.answer(requests)
+    assert first["samples"] == 4 and bad.status == 422
+    assert last["samples"] == 8 and last["repeated"] == 0
+
+
+def test_a_stream_that_began_in_a_failed_call_is_known(model, x):
+    desk = Desk(tta.Fleet(Picky(model)), Limits())
+    desk.answer([Request("a", x[:4])])
+    refused = desk.answer([Request("b", bad_at_the_end(x[:70]))])[0]
+    assert refused.status == 422 and desk.position("b") == 64
+    assert desk.record("b").samples == 64 and desk.names == {"a", "b"}
+
+
+def test_a_repeat_of_another_size_is_its_own_matter():
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.AdaptiveAvgPool2d(1)]
+    model = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(4, 3)).eval()
+    desk = Desk(tta.Fleet(tta.convert_iabn(model)), Limits())
+    desk.answer([Request("a", torch.rand(4, 1, 8, 8))])
+    larger = torch.rand(4, 1, 12, 12)
+    for requests in ([Request("b", larger), Request("a", larger, 0)], [Request("a", larger, 0)]):
+        *others, refused = desk.answer(requests)
+        assert [other["samples"] for other in others] == [4] * len(others)
+        assert refused.status == 422 and "a stream keeps one shape" in refused.reason
+    assert desk.position("b") == 4
+
+
+def test_a_damaged_stream_is_its_own_matter_and_can_be_deleted(model, x, tmp_path):
+    with tta.Fleet(model, spill=tmp_path) as fleet:
+        fleet(["a", "b"], x[:2])
+    with closing(sqlite3.connect(tmp_path / "streams.sqlite")) as database, database:
+        database.execute("UPDATE streams SET record = zeroblob(length(record)) WHERE id = ?", (b"sa",))
+    desk = Desk(tta.Fleet(model, spill=tmp_path), Limits())
+    refused, answer = desk.answer([Request("a", x[:4]), Request("b", x[:4])])
+    assert refused.status == 500 and "the stored state of stream a is damaged" in refused.reason
+    assert str(tmp_path) not in refused.reason
+    assert answer["samples"] == 5
+    for _ in range(2):
+        with pytest.raises(Refused, match="the stored state of stream a is damaged: delete the stream"):
+            desk.record("a")
+    desk.drop("a")
+    assert desk.answer([Request("a", x[:4])])[0]["samples"] == 4
+
+
+def test_an_error_after_learning_is_its_own_matter(desk, x, monkeypatch):
+    durable = desk.fleet.durable
+    monkeypatch.setattr(desk.fleet, "durable", lambda stream: 1 / 0 if stream == "a" else durable(stream))
+    broken, answer = desk.answer([Request("a", x[:4]), Request("b", x[:4])])
+    assert isinstance(broken, ZeroDivisionError) and answer["samples"] == 4
 
 
 def test_a_sample_with_nan_is_answered_with_null(desk, x):
