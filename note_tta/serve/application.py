@@ -142,15 +142,16 @@ class Service:
     async def samples(self, request: Request) -> Response:
         """Answer samples of a stream."""
         with self.pending.share() as take:
-            self.gathering.arriving += 1
             try:
-                future, start = await self.accept(request, take)
+                self.gathering.arriving += 1
+                try:
+                    future, start = await self.accept(request, take)
+                finally:
+                    self.gathering.arriving -= 1
+                answer = await self.answered(future)
             except Refused as refused:
                 self.metrics.refused.labels(refused.status).inc()
                 raise
-            finally:
-                self.gathering.arriving -= 1
-            answer = await self.answered(future)
         self.metrics.answer_seconds.observe(time.perf_counter() - start)
         return JSONResponse(answer)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -33,14 +33,14 @@ class Gathering:
     Args:
         desk: What does the work.
         limits: How many samples may wait.
-        on_call: Called after every call of the fleet, with its number of samples and its seconds.
+        on_call: Called after requests were answered together, with their results and the seconds.
     """
 
     def __init__(
         self,
         desk: Desk,
         limits: Limits,
-        on_call: Callable[[int, float], None] = lambda samples, seconds: None,
+        on_call: Callable[[Sequence[Any], float], None] = lambda results, seconds: None,
     ) -> None:
         self.desk = desk
         self.arriving = 0
@@ -119,7 +119,7 @@ class Gathering:
             results = self.desk.answer(requests)
         except Exception as error:  # the caller gets it; the thread continues
             results = [error] * len(jobs)
-        self._on_call(sum(len(request.x) for request in requests), time.perf_counter() - start)
+        self._on_call(results, time.perf_counter() - start)
         for job, result in zip(jobs, results, strict=True):
             if isinstance(result, Exception):
                 job.future.set_exception(result)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -16,7 +19,10 @@ class Metrics:
             "note_tta_refused_samples", "Requests for samples that were refused, by status.", ["status"],
             registry=self.registry,
         )  # fmt: skip
-        self.samples = Counter("note_tta_samples", "Samples answered by the fleet.", registry=self.registry)
+        self.samples = Counter(
+            "note_tta_samples", "New samples that were answered; repeated ones are not counted again.",
+            registry=self.registry,
+        )  # fmt: skip
         self.answer_seconds = Histogram(
             "note_tta_answer_seconds", "From a request's last byte to its answer.", buckets=_SECONDS,
             registry=self.registry,
@@ -31,11 +37,14 @@ class Metrics:
         self.streams = Gauge("note_tta_streams", "Streams by state.", ["state"], registry=self.registry)
         self.waiting = Gauge("note_tta_waiting_samples", "Samples that wait.", registry=self.registry)
 
-    def call(self, samples: int, seconds: float) -> None:
-        """Count a call of the fleet."""
-        self.samples.inc(samples)
-        self.call_samples.observe(samples)
-        self.call_seconds.observe(seconds)
+    def call(self, results: Sequence[Any], seconds: float) -> None:
+        """Count what requests that were answered together have brought: new samples, if there were any."""
+        answers = [result for result in results if not isinstance(result, Exception)]
+        samples = sum(len(answer["classes"]) - answer["repeated"] for answer in answers)
+        if samples:
+            self.samples.inc(samples)
+            self.call_samples.observe(samples)
+            self.call_seconds.observe(seconds)
 
     def text(self, states: dict[str, int], waiting: int) -> bytes:
         """All metrics as text."""

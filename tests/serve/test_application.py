@@ -182,6 +182,22 @@ def test_metrics_count_samples(client, x):
     assert re.search(r'^note_tta_streams\{state="learning"\} 1\.0$', text, re.M)
 
 
+def test_metrics_count_repeated_and_refused_samples_as_such(model, serving, x):
+    with serving(tta.Fleet(model), limits=Limits(streams=1)) as address:
+        client = Client(address)
+        client.send("a", x[:7], 0)
+        client.send("a", x[:9], 0)
+        client.send("a", x[:9], 0)
+        for stream, samples, sequence in (("a", x[:5], 50), ("a", x[:3, :, 1:], None), ("b", x[:2], None)):
+            with pytest.raises(Refused):
+                client.send(stream, samples, sequence)
+        text = client.ask("GET", "/metrics").decode()
+    assert re.search(r"^note_tta_samples_total 9\.0$", text, re.M)
+    assert re.search(r"^note_tta_call_samples_count 2\.0$", text, re.M)
+    for status in (409, 422, 429):
+        assert f'note_tta_refused_samples_total{{status="{status}"}} 1.0' in text
+
+
 def test_it_says_whether_it_lives_and_what_it_can_do(client):
     assert client.ask("GET", "/healthz") == {"alive": True}
     assert client.ask("GET", "/readyz") == {"ready": True}
