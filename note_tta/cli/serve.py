@@ -25,7 +25,7 @@ def serve(
         typer.Option(help="Folder that keeps the streams when the process ends; without it they are lost."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
     token: Annotated[
         str | None,
         typer.Option(
@@ -60,9 +60,11 @@ def serve(
 
     from ..fleet import Fleet
     from ..methods import find_method
+    from ..methods.settings import check_count
     from ..serve import Limits, server
 
-    server.check_address(host, token)
+    server.check_address(host, token, port)
+    check_count("max_streams", max_streams, 1)
     classes, feed = None, None
     if demo:
         from ..serve.demo import demo_model, make_cameras, run_cameras
@@ -74,8 +76,6 @@ def serve(
         network = _own_model(str(model), weights)
     fleet = Fleet(network, find_method(method), max_resident=max_resident, spill=store)
     most = max_streams if store else min(max_streams, max_resident)
-    where = f"[{host}]" if ":" in host else host
-    typer.echo(f"{len(fleet)} streams. The dashboard is at http://{where}:{port}/ (stop with Ctrl-C)")
     server.serve(
         fleet,
         host=host,
@@ -84,6 +84,9 @@ def serve(
         limits=Limits(streams=most),
         classes=classes,
         feed=feed,
+        on_listening=lambda address: typer.echo(
+            f"{len(fleet)} streams. The dashboard is at {address} (stop with Ctrl-C)"
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -11,7 +12,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .limits import Refused
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 OPEN = ("/", "/healthz", "/readyz", "/openapi.json")
 """What needs no token: the empty page, whether the service is alive, and its OpenAPI document."""
 HEADERS = {
@@ -66,7 +66,7 @@ class Guard:
     def check(self, path: str, headers: Headers) -> None:
         """Refuse a request without access."""
         host = headers.get("host", "")
-        if self.token is None and _name(host) not in LOOPBACK:
+        if self.token is None and not is_this_machine(_name(host)):
             raise Refused(403, "without a token the service answers to this machine's own name only")
         origin = headers.get("origin")
         if origin is not None and _split(origin) != host:
@@ -76,6 +76,19 @@ class Guard:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.token):
             raise Refused(401, "the token is missing or wrong: send Authorization: Bearer <token>")
+
+
+def is_this_machine(name: str | None) -> bool:
+    """Whether a host name or address always means the machine that uses it.
+
+    Example:
+        >>> is_this_machine("localhost"), is_this_machine("127.0.0.2"), is_this_machine("192.168.1.5")
+        (True, True, False)
+    """
+    try:
+        return name == "localhost" or ipaddress.ip_address(name or "").is_loopback
+    except ValueError:
+        return False
 
 
 def _name(host: str) -> str | None:

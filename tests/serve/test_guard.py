@@ -65,7 +65,7 @@ def test_without_a_token_another_host_name_is_refused(client):
         "localhost@evil.example",
     ):
         assert ask(address, "GET", "/streams", host=host)[0] == 403, host
-    for host in ("localhost", "127.0.0.1:1", "[::1]:8000"):
+    for host in ("localhost", "127.0.0.1:1", "127.0.0.2:1", "[::1]:8000"):
         assert ask(address, "GET", "/streams", host=host)[0] == 200, host
 
 

@@ -1,6 +1,7 @@
 """The service as a process: how it starts, what it refuses, how it ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,6 +74,17 @@ def test_the_client_needs_neither_torch_nor_the_services_packages():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_free_port_is_told_and_every_address_of_this_machine_is_answered_at():
+    process = command("--model", "tests.serve.helpers:small_model", "--host", "127.0.0.2", "--port", "0")
+    try:
+        line = process.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.2:[1-9]\d*/", line).group()
+        assert Client(address).ask("GET", "/streams")["count"] == 0
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 def test_sigterm_answers_what_is_under_way_writes_all_and_ends(tmp_path, x):
