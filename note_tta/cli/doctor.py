@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..extras import MissingExtra
+
 if TYPE_CHECKING:
     from ..nn import native
 
@@ -38,10 +40,8 @@ def _findings() -> dict[str, str]:
     import torch
 
     from .. import __version__
-    from ..data import resolve_root
     from ..nn import native
 
-    root = resolve_root()
     return {
         "note-tta": __version__,
         "Python": platform.python_version(),
@@ -49,8 +49,17 @@ def _findings() -> dict[str, str]:
         "fast path": _fast_path(native.kernel()),
         "threads": f"{torch.get_num_threads()} (torch.get_num_threads; OMP_NUM_THREADS sets it)",
         "device": _devices(),
-        "data root": f"{root}{'' if root.is_dir() else ' (does not exist yet)'}",
+        "data root": _data_root(),
     }
+
+
+def _data_root() -> str:
+    try:
+        from ..data import resolve_root
+    except MissingExtra as error:
+        return f"none: {error}"
+    root = resolve_root()
+    return f"{root}{'' if root.is_dir() else ' (does not exist yet)'}"
 
 
 def _model_findings(name: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor, nn
 
 from .limits import Limits, Refused
@@ -122,6 +122,8 @@ def _image(body: bytes, kind: str, channels: int | None, limits: Limits) -> Tens
         raise
     except Image.DecompressionBombError:
         raise Refused(413, f"the image has more than {limits.pixels:,} pixels: send it smaller") from None
+    except UnidentifiedImageError:
+        raise Refused(400, f"the body is no {kind} image") from None
     except Exception as error:  # a damaged image can raise nearly anything
         raise Refused(400, f"the body is no whole {kind} image: {_line(error)}") from None
     return _scaled(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1)[None])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..methods.settings import check_count
 from .reference import inputs_and_labels
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ def calibrated(watch: Watch, source: Iterable[Any], samples: int) -> dict[str, f
         source: Batches of inputs, or of inputs and labels.
         samples: The number of samples of all streams together.
     """
+    check_count("samples", samples, 1)
     batches = [watch.inner.checked(inputs_and_labels(batch)[0]) for batch in source]
+    if not batches:
+        raise ValueError("source has no batches: give samples of the source to calibrate with")
     x = torch.cat(batches)
     classes = torch.cat([watch.bench.answer(watch.backbone.source, inputs).argmax(1) for inputs in batches])
     generator = torch.Generator().manual_seed(0)

@@ -215,7 +215,7 @@ class Watch(Wrapper):
             The limit of each kind of trouble as a multiple of its default.
 
         Raises:
-            ValueError: The watch was made without `source`.
+            ValueError: The watch was made without `source`, or there is nothing to calibrate with.
         """
         with self._lock, torch.inference_mode(False):
             before = self.reference

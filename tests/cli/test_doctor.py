@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -39,6 +42,13 @@ def test_doctor_says_that_the_environment_switched_it_off(monkeypatch):
 def test_doctor_tells_the_data_root(monkeypatch, tmp_path):
     monkeypatch.setenv("NOTE_TTA_DATA", str(tmp_path / "nowhere"))
     assert "nowhere (does not exist yet)" in told(monkeypatch)
+
+
+def test_doctor_works_without_the_packages_that_data_needs():
+    code = "import sys; sys.modules['scipy'] = None; from note_tta.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "doctor"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "none: note_tta.data needs scipy: pip install 'note-tta[experiments]'" in done.stdout
 
 
 def test_doctor_says_what_can_be_done_with_a_model(monkeypatch, tmp_path):

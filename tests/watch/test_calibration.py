@@ -62,6 +62,15 @@ def test_what_was_calibrated_is_saved(digits, source, tmp_path):
     assert tta.Watch(Forgetful(digits), source=tmp_path / "source.pt", **QUICK).reference.levels == levels
 
 
+@pytest.mark.parametrize(
+    ("batches", "samples", "reason"),
+    [(1, 0, "samples must be at least 1, got 0"), (0, 64, "source has no batches")],
+)
+def test_nothing_to_calibrate_with_is_refused(digits, source, batches, samples, reason):
+    with pytest.raises(ValueError, match=reason):
+        tta.Watch(tta.NOTE(digits), source=source).calibrate(list(source)[:batches], samples)
+
+
 def test_without_a_source_there_is_nothing_to_calibrate(digits, source):
     with pytest.raises(ValueError, match="calibrate needs a watch that knows its source"):
         tta.Watch(tta.NOTE(digits)).calibrate(source)
