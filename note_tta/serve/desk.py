@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from ..methods.packed import plain
 from .limits import Limits, Refused
 from .record import Record
 
+LOG = logging.getLogger("note_tta.serve")
 KEPT_WITHIN = 256
 """A stream is written after this many samples, even if there was no update."""
 PICTURE = 64
@@ -66,6 +68,11 @@ class Desk:
             if len(requests) == 1:
                 return [Refused(422, str(error))]
             return [self._alone(request, plan) for request, plan in pairs]
+        except OSError as error:
+            LOG.error("%s", error)
+            return [
+                Refused(503, "the store cannot be written: send the samples again later") for _ in requests
+            ]
         finally:
             self.names.update(stream for stream in {*ids} if stream in self.fleet)
         results: list[dict[str, Any] | Exception] = []
