@@ -142,10 +142,8 @@ class Runs:
         classes, total = p.shape[1], np.add.reduce
         r = p / self.usual
 
-        belief = self.belief
-        ended = self._leave @ total(belief, 2)
-        belief *= self._stay
-        belief += self._begin * ended[:, None]
+        belief = self.belief * self._stay
+        belief += self._begin * (self._leave @ total(self.belief, 2))[:, None]
         predicted = total(belief, 0)
         evidence = total(predicted * r, 1)
         told = r / evidence[:, None]
@@ -153,7 +151,7 @@ class Runs:
         now = predicted * told
 
         _move(self.expected, predicted, max(3 / (6 + self.samples), 1 / self._lately))
-        weights = self.weights
+        weights = self.weights.copy()
         weights[:-1] *= evidence / total(self.expected * r, 1)
         weights /= total(weights)
         answer: Floats = weights[:-1] @ now + weights[-1] * p[self._own]
@@ -167,6 +165,7 @@ class Runs:
         changed = named == self.last != self.settled  # a class that is predicted twice in a row begins a run
         self.changes += (changed - self.changes) * max(1 / (1 + self.samples), 1 / self._memory)
         self.last, self.settled = named, named if changed else self.settled
+        self.belief, self.weights = belief, weights  # last, so that an interrupt leaves them whole
         self.samples += 1
         return answer
 

@@ -10,6 +10,7 @@ import torch
 
 from note_tta import Fleet
 from note_tta.checks import equal, example_images, example_network
+from note_tta.fleet.store import Store
 from note_tta.methods.note import NOTE
 
 IDS = list(range(16))
@@ -133,6 +134,97 @@ def test_a_stream_that_has_no_sample_yet_is_written_when_it_leaves_memory(tmp_pa
         assert "a" in fleet and fleet.counters("a")["samples"] == 0
 
 
+def full_of_five(tmp_path):
+    """A fleet with room for two streams: "c" is in the folder only, "a" and "b" have five samples in memory only."""
+    fleet = Fleet(example_network(), note, max_resident=2, spill=tmp_path)
+    feed(fleet, ["c"] * 3)
+    feed(fleet, ["a"] * 5)
+    feed(fleet, ["b"] * 5)
+    return fleet
+
+
+def failing(monkeypatch, statement, times=1):
+    """Let the next statements of this kind fail as on a full disk."""
+    run, left = Store._run, [times]
+
+    def fails(store, text, *values):
+        if text.startswith(statement) and left[0]:
+            left[0] -= 1
+            raise OSError("full")
+        return run(store, text, *values)
+
+    monkeypatch.setattr(Store, "_run", fails)
+
+
+@pytest.mark.parametrize("statement", ["INSERT", "COMMIT"])
+def test_a_stream_that_takes_its_place_again_is_not_lost(tmp_path, monkeypatch, statement):
+    with full_of_five(tmp_path) as fleet:
+        failing(monkeypatch, statement)
+        with pytest.raises(OSError, match="full"):
+            feed(fleet, ["c", "a"])
+        assert sorted(fleet) == ["a", "b", "c"] and fleet.counters("a")["samples"] >= 5
+
+
+def test_a_stream_that_is_replaced_while_the_disk_is_full_is_not_lost(tmp_path, monkeypatch):
+    with full_of_five(tmp_path) as fleet:
+        failing(monkeypatch, "COMMIT")
+        with pytest.raises(OSError, match="full"):
+            feed(fleet, ["d"])
+        failing(monkeypatch, "INSERT")
+        with pytest.raises(OSError, match="full"):
+            fleet.load_state_dict("a", note(example_network()).state_dict())
+        assert "a" in fleet
+
+
+def test_durable_tells_of_the_folder_not_of_a_state_that_could_not_be_written(tmp_path, monkeypatch):
+    with Fleet(example_network(), note, spill=tmp_path) as fleet:
+        feed(fleet, ["a"] * 8)
+        assert fleet.durable("a") == 8
+        other = note(example_network())
+        other(example_images(40))
+        failing(monkeypatch, "INSERT")
+        with pytest.raises(OSError, match="full"):
+            fleet.load_state_dict("a", other.state_dict())
+        assert fleet.durable("a") <= 8
+
+
+def test_what_durable_tells_is_committed(tmp_path):
+    fleet = full_of_five(tmp_path)
+    fleet.method("c")  # "a" leaves memory
+    assert fleet.durable("a") == 5 and not fleet._streams.store.has_changes
+
+
+def test_an_interrupt_during_a_commit_counts_no_stream_twice(tmp_path, monkeypatch):
+    run = Store._run
+
+    def interrupted(store, text, *values):
+        rows = run(store, text, *values)
+        if text == "COMMIT":
+            raise KeyboardInterrupt
+        return rows
+
+    with Fleet(example_network(), note, spill=tmp_path) as fleet:
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(Store, "_run", interrupted)
+            feed(fleet, ["a"] * 8)
+        assert list(fleet) == ["a"] and len(fleet) == 1
+
+
+def test_an_update_that_fails_beside_the_calls_is_told_once(tmp_path):
+    class Fails(NOTE):
+        def learn(self, draft, x):
+            raise MemoryError("no memory")
+
+    with Fleet(
+        example_network(), lambda model: Fails(model, interval=8, delay=4), max_resident=1, spill=tmp_path
+    ) as fleet:
+        feed(fleet, ["a"] * 8)
+        with pytest.raises(MemoryError):
+            feed(fleet, ["b"])  # "a" leaves memory, and its update is waited for
+        feed(fleet, ["b"])
+        assert fleet.counters("a")["rejected_updates"] == 1
+
+
 FORKED = """
 import os, sys, torch, note_tta as tta
 from note_tta.checks import example_images, example_network
@@ -154,6 +246,30 @@ except SystemExit:
     os._exit(0)
 with tta.Fleet(example_network(), spill=folder) as fleet:
     print(fleet.counters("a")["samples"])
+"""
+
+ENDING = """
+import os, sys, note_tta as tta
+from note_tta.checks import example_images, example_network
+def feed(name):
+    fleet([name] * 4, example_images(4))
+fleet = tta.Fleet(example_network(), lambda m: tta.NOTE(m, interval=4), spill=sys.argv[1])
+for name in "abcdefgh":
+    feed(name)
+read, write = os.pipe()
+if os.fork() == 0:
+    os.read(read, 1)
+    END
+fleet.flush()
+for number in range(30):
+    feed(number)
+for name in "hgfedcba":
+    feed(name)
+os.write(write, b"x")
+os.wait()
+fleet.close()
+with tta.Fleet(example_network(), lambda m: tta.NOTE(m, interval=4), spill=sys.argv[1]) as fleet:
+    print(sum(fleet.counters(name)["samples"] == 4 + 4 * isinstance(name, str) for name in fleet))
 """
 
 PENDING = """
@@ -179,6 +295,10 @@ def run(script, *arguments):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 class TestForks:
+    @pytest.mark.parametrize("end", ["raise SystemExit", "del fleet; os._exit(0)"])
+    def test_a_fork_that_ends_does_not_touch_the_folder(self, tmp_path, end):
+        assert run(ENDING.replace("END", end), Path(tmp_path) / "spill") == ["38"]
+
     def test_a_fork_that_leaves_a_fleets_block_does_not_touch_the_folder(self, tmp_path):
         refusal, samples = run(FORKED, Path(tmp_path) / "spill")
         assert "is open in another process, which this one was forked from" in refusal

@@ -197,6 +197,7 @@ class Fleet:
             self._streams.check_known(stream)
             if self._streams.store is None:
                 return None
+            self._streams.commit()
             if stream in self._streams.in_memory:
                 return self._streams.in_memory[stream].saved_samples
             return int(self._streams.spilled(stream)["counters"]["samples"])
@@ -209,6 +210,8 @@ class Fleet:
         with self._lock, torch.inference_mode(False):
             self._streams.check_known(stream)
             method: Method = self._streams.acquire(stream).method
+            if self._streams.store is not None:
+                self._streams.commit()  # of the stream that made room
             return method
 
     def fork(self, stream: Id) -> Method:
@@ -227,13 +230,14 @@ class Fleet:
             self._streams.flush()
 
     def close(self) -> None:
-        """Write what changed and release the folder, as a `with` block does; the fleet cannot be used afterwards."""
+        """Write what changed and release the folder, as a `with` block does; the fleet cannot be used afterwards.
+
+        If something cannot be written, this raises `OSError` and the fleet stays open: make room and try again.
+        """
         with self._lock:
             if self._streams.store is not None and self._streams.store.is_open:
-                try:
-                    self.flush()
-                finally:
-                    self._streams.store.close()
+                self.flush()
+                self._streams.store.close()
 
     @property
     def model(self) -> nn.Module:
@@ -253,7 +257,7 @@ class Fleet:
 
     def __contains__(self, stream: Id) -> bool:
         with self._lock:
-            return isinstance(stream, str | int) and stream in self._streams
+            return stream in self._streams
 
     def __len__(self) -> int:
         with self._lock:

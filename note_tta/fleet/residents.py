@@ -64,7 +64,7 @@ class Residents:
             self.in_memory.move_to_end(name)
             return self.in_memory[name]
         if name in self._leaving:
-            return self._place(self._leaving.pop(name))
+            return self._place(self._leaving[name])
         method = self.template.fork()
         stored = self.store is not None and name in self.store
         if stored:
@@ -79,8 +79,15 @@ class Residents:
         """Let a new or existing stream continue with this method."""
         self.check_room([name])
         stream = Stream(name, method, stored=self.store is not None and name in self.store)
-        self.in_memory.pop(name, None)
-        shape = self._place(stream).inner.memory.sample_shape
+        stream.saved_samples = stream.saved_updates = 0  # what the folder holds is another state
+        before = self.in_memory.pop(name, None)
+        try:
+            self._place(stream)
+        except BaseException:
+            if before is not None:
+                self.in_memory[name] = before
+            raise
+        shape = stream.inner.memory.sample_shape
         if shape is not None:
             self.expect_shape(shape)
         self.keep(stream)
@@ -89,6 +96,7 @@ class Residents:
         """Delete a stream."""
         self.check_known(name)
         if self.store is not None:
+            self.commit()
             self.store.remove(name)
             self.commit()
         self.in_memory.pop(name, None)
@@ -107,6 +115,7 @@ class Residents:
     def write(self, stream: Stream) -> None:
         """Write a stream to the folder; the next `commit` makes this permanent."""
         assert self.store is not None
+        self._check_kept()
         try:
             self.store.put(stream.name, stream.method.live_state(), stream.inner.memory.sample_shape)
         except BaseException:
@@ -120,8 +129,7 @@ class Residents:
     def commit(self) -> None:
         """Make what was written permanent. If this fails, for example because the disk is full, nothing is lost."""
         assert self.store is not None
-        if self._written and not self.store.has_changes:  # SQLite gave them up after an error
-            self._undo()
+        self._check_kept()
         try:
             self.store.commit()
         except BaseException:
@@ -141,7 +149,8 @@ class Residents:
         """Write every changed stream and wait until all is on disk."""
         if self.store is None:
             raise ValueError("this fleet keeps its streams in memory: give it a folder with spill=…")
-        for stream in self.in_memory.values():
+        self._check_kept()
+        for stream in list(self.in_memory.values()):
             if stream.changed or not stream.stored:
                 self.write(stream)
         self.commit()
@@ -190,15 +199,20 @@ class Residents:
         self._shapes.add(shape)
 
     def __contains__(self, name: Id) -> bool:
+        if not isinstance(name, str | int):
+            return False
         return name in self.in_memory or (self.store is not None and name in self.store)
 
     def __iter__(self) -> Iterator[Id]:
-        new = [stream.name for stream in self.in_memory.values() if not stream.stored]
-        return iter(new if self.store is None else [*self.store, *new])
+        return iter([*(() if self.store is None else self.store), *self._new()])
 
     def __len__(self) -> int:
-        new = sum(not stream.stored for stream in self.in_memory.values())
-        return new if self.store is None else new + len(self.store)
+        return len(self._new()) + (0 if self.store is None else len(self.store))
+
+    def _new(self) -> list[Id]:
+        """Return the streams that the folder does not have."""
+        new = [stream.name for stream in self.in_memory.values() if not stream.stored]
+        return new if self.store is None else [name for name in new if name not in self.store]
 
     def _place(self, stream: Stream) -> Stream:
         """Put a stream into memory; if memory is full, move out the least recently used one."""
@@ -206,14 +220,24 @@ class Residents:
             oldest = next(iter(self.in_memory.values()))
             if oldest.changed or not oldest.stored:
                 self.write(oldest)
-            self._leaving[oldest.name] = self.in_memory.pop(oldest.name)
+            self._leaving[oldest.name] = oldest
+            del self.in_memory[oldest.name]
         stream.inner.label = f"stream {stream.name!r}"
         stream.inner._warned = self.template.inner._warned
         self.in_memory[stream.name] = stream
+        self._leaving.pop(stream.name, None)
         return stream
+
+    def _check_kept(self) -> None:
+        """Take back what was written if SQLite has given it up after an error."""
+        assert self.store is not None
+        if self._written and not self.store.has_changes:
+            self._undo()
 
     def _undo(self) -> None:
         """Forget what was written since the last commit, and take the streams back that had left memory."""
+        assert self.store is not None
+        self.store.roll_back()
         for stream, saved in reversed(self._written):
             stream.stored, stream.saved_samples, stream.saved_updates = saved
             stream.changed = True

@@ -8,10 +8,13 @@ stream.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,8 @@ class Store:
         self._open: sqlite3.Connection | None = _open(self._path)
         self._process, self._file = os.getpid(), self._path.stat().st_ino
         self.codec = Codec()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=partial(_leave_to_parent, weakref.ref(self)))
 
     def put(self, stream: Id, state: Mapping[str, Any], shape: tuple[int, ...] | None) -> None:
         """Write a stream's state over the previous one; the next `commit` makes this permanent.
@@ -174,13 +179,21 @@ class Store:
         try:
             self._run(statement, *values)
         except BaseException:
-            with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back already
-                self._database.execute("ROLLBACK")
+            self.roll_back()
             raise
+
+    def roll_back(self) -> None:
+        """Give up all changes since the last commit."""
+        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back already
+            self._database.execute("ROLLBACK")
 
     def _check_file(self) -> None:
         """Raise `OSError` if the file is no longer the one that was opened: SQLite would write to a deleted file."""
-        if not self._path.exists() or self._path.stat().st_ino != self._file:
+        try:
+            found = self._path.stat().st_ino
+        except FileNotFoundError:
+            found = -1
+        if found != self._file:
             raise OSError(f"{self._path} was deleted or replaced while it was in use")
 
     def __contains__(self, stream: Id) -> bool:
@@ -198,6 +211,13 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _leave_to_parent(reference: weakref.ref[Store]) -> None:
+    """Never free the connection in a fork: SQLite would delete the log that the parent process still writes."""
+    store = reference()
+    if store is not None and store._open is not None:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(store._open))
 
 
 def _key(stream: Id) -> bytes:

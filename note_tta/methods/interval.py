@@ -176,9 +176,10 @@ class IntervalMethod(Method):
 
     def _advance(self, accepted: int) -> None:
         schedule = self.schedule
-        schedule.progress += accepted
         if schedule.pending is not None:
             schedule.pending.countdown -= accepted
+        schedule.progress += accepted
+        if schedule.pending is not None:
             self.waits += schedule.pending.keep_up()
         self.settle()
 
@@ -230,15 +231,7 @@ class IntervalMethod(Method):
         return Draft(self.backbone, self.descent.shapes, self.make_optimizer)
 
     def _take_effect(self) -> None:
-        pending = self.schedule.pending
-        assert pending is not None
-        try:
-            value, waited = pending.result()
-        except BaseException:
-            if pending.done:  # otherwise the waiting was interrupted, not the update
-                self.schedule.pending = None
-                self.counters["rejected_updates"] += 1
-            raise
+        value, waited = self._result()
         self.schedule.pending = None
         self.waits += waited
         self.count_update(value is not None)
@@ -247,6 +240,18 @@ class IntervalMethod(Method):
             return
         copy_all(self.changing(), value.tensors)
         self.descent.moments = value.moments
+
+    def _result(self) -> tuple[Value | None, float]:
+        """The pending update's result, and the seconds waited for it. A failed one is dropped, and its error raised."""
+        pending = self.schedule.pending
+        assert pending is not None
+        try:
+            return pending.result()
+        except BaseException:
+            if pending.done:  # otherwise the waiting was interrupted, not the update
+                self.schedule.pending = None
+                self.counters["rejected_updates"] += 1
+            raise
 
     def _count(self, finite: list[bool], accepted: list[bool]) -> None:
         far = sum(finite) - sum(accepted)
@@ -274,7 +279,7 @@ class IntervalMethod(Method):
 
     def _finish(self) -> None:
         if self.schedule.pending is not None:
-            self.waits += self.schedule.pending.result()[1]
+            self.waits += self._result()[1]
 
     def _cancel(self) -> None:
         if self.schedule.pending is not None:
