@@ -139,6 +139,7 @@ class Fleet:
     def state_dict(self, stream: Id) -> dict[str, Any]:
         """Return a stream's state. It can be loaded into a single method and into other fleets."""
         with self._lock, torch.inference_mode(False):
+            self._streams.check_known(stream)
             if stream in self._streams.in_memory:
                 state: dict[str, Any] = self._streams.in_memory[stream].method.state_dict()
                 return state
@@ -171,6 +172,7 @@ class Fleet:
     def counters(self, stream: Id) -> dict[str, int]:
         """Return a stream's counters: samples, updates, and what was rejected; see `Method`."""
         with self._lock:
+            self._streams.check_known(stream)
             if stream in self._streams.in_memory:
                 return dict(self._streams.in_memory[stream].method.counters)
             return dict(self._streams.spilled(stream)["counters"])
@@ -199,7 +201,8 @@ class Fleet:
                 return None
             self._streams.commit()
             if stream in self._streams.in_memory:
-                return self._streams.in_memory[stream].saved_samples
+                saved = self._streams.in_memory[stream].saved
+                return 0 if saved is None else saved.samples
             return int(self._streams.spilled(stream)["counters"]["samples"])
 
     def method(self, stream: Id) -> Method:

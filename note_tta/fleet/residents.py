@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..methods import states
 from ..methods.interval import IntervalMethod
@@ -15,25 +15,35 @@ from ..methods.packed import Packed, plain
 from .store import Id, Store
 
 
+class Saved(NamedTuple):
+    """How many samples and updates a state includes."""
+
+    samples: int
+    updates: int
+
+    @classmethod
+    def of(cls, method: Method) -> Saved:
+        """Return those of a method's present state."""
+        return cls(method.counters["samples"], method.counters["updates"])
+
+
 class Stream:
     """A stream in memory.
 
     Args:
         name: Its id.
         method: Its method.
-        stored: Whether the folder holds a state of this stream.
+        saved: What the folder holds of it; None if it holds nothing.
     """
 
-    __slots__ = ("changed", "inner", "method", "name", "saved_samples", "saved_updates", "stored")
+    __slots__ = ("changed", "inner", "method", "name", "saved")
 
-    def __init__(self, name: Id, method: Method, *, stored: bool) -> None:
+    def __init__(self, name: Id, method: Method, saved: Saved | None) -> None:
         self.name = name
         self.method: Any = method
         self.inner: IntervalMethod = method.inner  # type: ignore[assignment]
-        self.stored = stored
+        self.saved = saved
         self.changed = False
-        self.saved_samples = method.counters["samples"] if stored else 0
-        self.saved_updates = method.counters["updates"] if stored else 0
 
 
 class Residents:
@@ -50,13 +60,13 @@ class Residents:
         self.template = template
         self.room = room
         self.checkpoint_every = checkpoint_every
-        self.store = None if spill is None else _claimed(Store(spill), template)
+        self.store: Store | None = None
+        self._shapes: set[tuple[int, ...]] = set()
+        if spill is not None:
+            self.store, self._shapes = _claimed(Store(spill), template)
         self.in_memory: OrderedDict[Id, Stream] = OrderedDict()
         self._leaving: dict[Id, Stream] = {}  # moved out of memory since the last commit
-        self._written: list[
-            tuple[Stream, tuple[bool, int, int]]
-        ] = []  # since then, with what was saved before
-        self._shapes = set() if self.store is None else self.store.shapes()
+        self._written: list[tuple[Stream, Saved | None]] = []  # since then, with what was saved before
 
     def acquire(self, name: Id) -> Stream:
         """Return a stream from memory; if needed, read it from the folder or begin it first."""
@@ -66,20 +76,21 @@ class Residents:
         if name in self._leaving:
             return self._place(self._leaving[name])
         method = self.template.fork()
-        stored = self.store is not None and name in self.store
-        if stored:
+        if self.store is None or name not in self.store:
+            saved = None
+        else:
             state = self.spilled(name)
             if state["version"] == states.VERSION:
                 method.continue_from(state)
             else:
                 method.load_state_dict(plain(state))
-        return self._place(Stream(name, method, stored=stored))
+            saved = Saved.of(method)
+        return self._place(Stream(name, method, saved))
 
     def replace(self, name: Id, method: Method) -> None:
         """Let a new or existing stream continue with this method."""
         self.check_room([name])
-        stream = Stream(name, method, stored=self.store is not None and name in self.store)
-        stream.saved_samples = stream.saved_updates = 0  # what the folder holds is another state
+        stream = Stream(name, method, Saved(0, 0) if self.store is not None and name in self.store else None)
         before = self.in_memory.pop(name, None)
         try:
             self._place(stream)
@@ -97,6 +108,8 @@ class Residents:
         self.check_known(name)
         if self.store is not None:
             self.commit()
+            if name in self.in_memory:
+                self.in_memory[name].saved = None  # the folder may lose it, even if this is interrupted
             self.store.remove(name)
             self.commit()
         self.in_memory.pop(name, None)
@@ -110,7 +123,8 @@ class Residents:
     def due(self, stream: Stream) -> bool:
         """Whether a stream has had `checkpoint_every` updates since it was last written."""
         updates: int = stream.method.counters["updates"]
-        return self.store is not None and updates - stream.saved_updates >= self.checkpoint_every
+        saved = 0 if stream.saved is None else stream.saved.updates
+        return self.store is not None and updates - saved >= self.checkpoint_every
 
     def write(self, stream: Stream) -> None:
         """Write a stream to the folder; the next `commit` makes this permanent."""
@@ -121,10 +135,8 @@ class Residents:
         except BaseException:
             self._undo()
             raise
-        self._written.append((stream, (stream.stored, stream.saved_samples, stream.saved_updates)))
-        stream.stored, stream.changed = True, False
-        stream.saved_samples = stream.method.counters["samples"]
-        stream.saved_updates = stream.method.counters["updates"]
+        self._written.append((stream, stream.saved))
+        stream.saved, stream.changed = Saved.of(stream.method), False
 
     def commit(self) -> None:
         """Make what was written permanent. If this fails, for example because the disk is full, nothing is lost."""
@@ -151,7 +163,7 @@ class Residents:
             raise ValueError("this fleet keeps its streams in memory: give it a folder with spill=…")
         self._check_kept()
         for stream in list(self.in_memory.values()):
-            if stream.changed or not stream.stored:
+            if stream.changed or stream.saved is None:
                 self.write(stream)
         self.commit()
         self.store.flush()
@@ -201,6 +213,7 @@ class Residents:
     def __contains__(self, name: Id) -> bool:
         if not isinstance(name, str | int):
             return False
+        self._check_kept()
         return name in self.in_memory or (self.store is not None and name in self.store)
 
     def __iter__(self) -> Iterator[Id]:
@@ -211,14 +224,15 @@ class Residents:
 
     def _new(self) -> list[Id]:
         """Return the streams that the folder does not have."""
-        new = [stream.name for stream in self.in_memory.values() if not stream.stored]
+        self._check_kept()
+        new = [stream.name for stream in self.in_memory.values() if stream.saved is None]
         return new if self.store is None else [name for name in new if name not in self.store]
 
     def _place(self, stream: Stream) -> Stream:
         """Put a stream into memory; if memory is full, move out the least recently used one."""
         while self.store is not None and len(self.in_memory) >= self.room:
             oldest = next(iter(self.in_memory.values()))
-            if oldest.changed or not oldest.stored:
+            if oldest.changed or oldest.saved is None:
                 self.write(oldest)
             self._leaving[oldest.name] = oldest
             del self.in_memory[oldest.name]
@@ -230,8 +244,7 @@ class Residents:
 
     def _check_kept(self) -> None:
         """Take back what was written if SQLite has given it up after an error."""
-        assert self.store is not None
-        if self._written and not self.store.has_changes:
+        if self._written and self.store is not None and not self.store.has_changes:
             self._undo()
 
     def _undo(self) -> None:
@@ -239,8 +252,7 @@ class Residents:
         assert self.store is not None
         self.store.roll_back()
         for stream, saved in reversed(self._written):
-            stream.stored, stream.saved_samples, stream.saved_updates = saved
-            stream.changed = True
+            stream.saved, stream.changed = saved, True
         self.in_memory.update({name: s for name, s in self._leaving.items() if name not in self.in_memory})
         self._written.clear()
         self._leaving.clear()
@@ -251,8 +263,8 @@ class Residents:
         return None if self.store is None else self.store.shape(name)
 
 
-def _claimed(store: Store, template: Method) -> Store:
-    """Return the store; refuse one that holds streams of another model or method."""
+def _claimed(store: Store, template: Method) -> tuple[Store, set[tuple[int, ...]]]:
+    """Return the store and the sample shapes in it; refuse one that holds streams of another model or method."""
     backbone = template.backbone
     mine = {"method": _names(template), "model": backbone.fingerprint, "layers": str(backbone.layers)}
     try:
@@ -263,7 +275,7 @@ def _claimed(store: Store, template: Method) -> Store:
                     f"{store.folder} holds streams of another {name}, {theirs:.80}; this fleet has {value:.80}: "
                     "give this fleet its own folder"
                 )
-        store.shapes()  # the list of streams is whole
+        shapes = store.shapes()
     except BaseException:
         with suppress(OSError, ValueError):
             store.close()
@@ -271,7 +283,7 @@ def _claimed(store: Store, template: Method) -> Store:
     tensors = template.inner.tensors
     assert isinstance(tensors, Packed)
     store.codec.spell(tensors.layout)
-    return store
+    return store, shapes
 
 
 def _names(method: Any) -> str:
