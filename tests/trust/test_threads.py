@@ -115,6 +115,7 @@ def test_with_an_update_beside_the_calls_interrupts_do_no_harm(name, delay, inte
     """In the main thread: another one may not be interrupted while it starts a thread, or Python hangs."""
     chance, model, keywords = random.Random(0), network("iabn"), {"interval": 8, "delay": delay}
     before, stream = look(model), images(48, seed=1).split(8)
+    answers(make(name, model=model, **keywords), stream)  # torch imports more at its first update
     for _ in range(20):
         victim = make(name, model=model, **keywords)
         try:
