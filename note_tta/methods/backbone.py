@@ -129,14 +129,10 @@ class Backbone:
             moved_by_torch = moved and not changed and tensor.is_shared()  # on its way to another process
             if (moved or changed) and not moved_by_torch:
                 what = "moved or cast" if moved else "changed"
-                own = (
-                    ""
-                    if isinstance(tensor, nn.Parameter)
-                    else " (unless the model's own forward writes to it)"
-                )
+                hint = "" if isinstance(tensor, nn.Parameter) else ", or does its own forward write to it?"
                 raise ValueError(
                     f"the model's {names.get(id(tensor), 'tensor')} was {what} after the method was made: make a new "
-                    f"method from the changed model{own}"
+                    f"method from the changed model{hint}"
                 )
         self._marks = marks
 

@@ -157,9 +157,8 @@ class IntervalMethod(Method):
         Returns:
             The answers: `logits`, with NaN in the rows that are not finite.
         """
-        self.counters["samples"] += len(
-            x
-        )  # before they are stored: what is learned from is counted, whatever happens
+        # Counted before they are stored, so that whatever is learned from is counted.
+        self.counters["samples"] += len(x)
         rows = finite_rows(logits)
         finite = [True] * len(logits) if rows is None else rows.tolist()
         accepted = [good and close for good, close in zip(finite, near.tolist(), strict=True)]
